@@ -1,0 +1,31 @@
+package remit.boundary
+
+# METADATA
+# title: One currency throughout, since unlike currencies are never compared
+deny[i] contains {"code": "currency_not_exact", "detail": $"{action.action.properties.currency}"} if {
+	some i, action in input.evaluations
+	not currency_exact(action.action.properties, i)
+}
+
+currency_exact(properties, i) if {
+	effect[i].money == true
+	currency := properties.currency
+	data.remit.settings.currencies[currency] >= 0
+	currency == step[i].exactly.currency
+	currency == limits[step[i].effect].money.currency
+	currency == effect[i].volume.currency
+	ask_currency(currency)
+	only_currency(input.context.proposal[properties.step].amounts, currency)
+	only_currency(total(step[i].effect).amounts, currency)
+}
+
+currency_exact(properties, i) if {
+	effect[i].money == false
+	properties.currency == null
+}
+
+ask_currency(_) if input.context.mandate.ask_above.money == null
+
+ask_currency(currency) if input.context.mandate.ask_above.money.currency == currency
+
+only_currency(amounts, currency) if object.keys(amounts) - {currency} == set()
