@@ -77,7 +77,9 @@ def _touch(identity: str, field: str) -> Evaluation:
         consequence="low",
         fields=(field,),
     )
-    resource = ResourceProperties(in_cohort=True, rejected_before=False, snapshot={"exists": True}, requires=())
+    resource = ResourceProperties(
+        in_cohort=True, rejected_before=False, snapshot={"exists": True}, requires=()
+    )
     return Evaluation(
         id=identity,
         action=EffectName(name=_EFFECT, properties=properties),

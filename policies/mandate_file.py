@@ -4,7 +4,7 @@ Keeps the first half of I2: no unknown effect, unbounded cohort, missing limit o
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -20,7 +20,7 @@ from remit.tools.mandates import AskAbove, Limit, Mandate, Money, Step, Who
 
 _MONEY = re.compile(r"(\d{1,10})(?:\.(\d+))? ([A-Z]{3})")
 _TOP = ("mandate", "purpose", "why", "agent", "who", "valid", "steps", "limits")
-_STEP_KEYS = ("name", "effect", "exactly", "fields", "template", "promise", "after")
+_STEP_KEYS = ("name", "effect", "exactly", "fields", "template", "promise", "announces", "after")
 _MOST = 100_000
 
 
@@ -119,6 +119,7 @@ class _Reader:
                 value.refuse(
                     f"{given['effect'].text()} {what} `{key}`", "Add it" if key in needed else "Remove it"
                 )
+        after = tuple(_one_of(one, earlier, "an earlier step") for one in _items(given.get("after")))
         return Step(
             name=_name(given["name"], STEP, "a name such as credit"),
             effect=given["effect"].text(),
@@ -126,8 +127,22 @@ class _Reader:
             fields=tuple(self._fields(given["fields"], effect)) if "fields" in given else (),
             template=given["template"].text() if "template" in given else None,
             promise=given["promise"].text() if "promise" in given else None,
-            after=tuple(_one_of(one, earlier, "an earlier step") for one in _items(given.get("after"))),
+            announces=self._announced(given["announces"], effect, [earlier[name] for name in after])
+            if "announces" in given
+            else None,
+            after=after,
         )
+
+    def _announced(self, value: Value, effect: Effect, after: Sequence[Step]) -> Money:
+        """I12: a message names only what a step before it gives."""
+        money = self._money(value)
+        if not effect.message:
+            value.refuse("Only a message announces", "Remove `announces`")
+        if money not in [step.exactly for step in after]:
+            value.refuse(
+                "No step that comes before gives this amount", "Announce what a step in `after` gives exactly"
+            )
+        return money
 
     def _fields(self, value: Value, effect: Effect) -> list[str]:
         fields = [_one_of(one, effect.fields, "a field of this effect") for one in value.items()]

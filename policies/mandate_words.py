@@ -36,6 +36,8 @@ def _step(step: Step) -> str:
         parts.append(f"writing only {_list(step.fields)}")
     if step.template is not None:
         parts.append(f"with the template {step.template}, which may promise {step.promise} and nothing else")
+    if step.announces is not None:
+        parts.append(f"naming {_money(step.announces)}")
     if step.after:
         parts.append(f"only after {_list(step.after)} is completed")
     return f"{', '.join(parts)}."

@@ -36,6 +36,8 @@ class Step(Strict):
     fields: tuple[str, ...] = ()
     template: str | None = None
     promise: str | None = None
+    announces: Money | None = None
+    """The amount that a message may name: that of a step which must be COMPLETED before it."""
     after: tuple[StepName, ...] = ()
 
 

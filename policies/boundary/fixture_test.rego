@@ -34,7 +34,7 @@ mandate := {
 	],
 }
 
-bare_step := {"exactly": null, "fields": [], "template": null, "promise": null, "after": []}
+bare_step := {"exactly": null, "announces": null, "fields": [], "template": null, "promise": null, "after": []}
 
 bare_action := {"fields": [], "amount_minor": null, "currency": null, "template": null, "promise": null}
 

@@ -31,6 +31,7 @@ step_typed(wanted) if {
 	is_string(wanted.name)
 	is_string(wanted.effect)
 	money_or_null(wanted.exactly)
+	money_or_null(wanted.announces)
 	texts(wanted.fields)
 	texts(wanted.after)
 	text_or_null(wanted.template)

@@ -110,6 +110,8 @@ WRONG = [
     ('exactly: "10.00 USD"', 'exactly: "10.000 USD"', 8, "USD has 2 digits after the point"),
     ('exactly: "10.00 USD"', 'exactly: "0.00 USD"', 8, "The amount is nothing or too large"),
     ('exactly: "10.00 USD"', 'exactly: "10.00 CHF"', 8, "CHF is not used here"),
+    (NOTIFY_LINE, NOTIFY_LINE.replace("after", 'announces: "9.00 USD", after'), 10, "No step that comes before"),
+    ("fields: [notes], after", 'fields: [notes], announces: "10.00 USD", after', 9, "Only a message announces"),
     (', exactly: "10.00 USD"}', "}", 8, "credit.issue needs `exactly`"),
     ("fields: [notes],", "fields: [notes], template: x,", 9, "account.annotate has no `template`"),
     ("fields: [notes]", "fields: [renewal_date]", 9, "renewal_date is not a field of this effect"),
@@ -225,3 +227,11 @@ def test_words_say_what_a_short_mandate_leaves_open() -> None:
     assert "For whom: customer:c-104, and nobody else." in words
     assert "Never: anything that is not named above." in words
     assert "A person is asked first only where policy says so." in words
+
+
+def test_a_message_announces_what_a_step_before_it_gives() -> None:
+    """An announced amount is compiled, and read back in words."""
+    text = TEXT.replace(", after: [credit]}\nnever", ', announces: "10.00 USD", after: [credit]}\nnever')
+    mandate = parse_mandate("m.yaml", text.encode())
+    assert mandate.step("notify").announces == Money(amount_minor=1_000, currency="USD")
+    assert any("naming 10.00 USD" in line for line in in_words(mandate))

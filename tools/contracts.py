@@ -1,0 +1,196 @@
+"""The contract of a tool: what its receiver guarantees and what it does not. DESIGN section 4.
+
+A side-effecting tool whose contract is incomplete does not load, so that no effect can be tried whose outcome
+could not be established afterwards.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field, model_validator
+
+from remit.tools.actions import Json, Request, Strict, SubjectId
+from remit.tools.mandates import Step
+from remit.tools.states import Consequence, Reversibility, Seen, Sight
+from remit.tools.transport import Response, Transport
+
+Seconds = Annotated[float, Field(gt=0, le=604_800)]
+
+
+class Undo(Strict):
+    """Who takes an effect back and how. All four or none: an undo without them does not load."""
+
+    tool: Annotated[str, Field(min_length=1)]
+    owner: Annotated[str, Field(min_length=1)]
+    approval: Annotated[str, Field(min_length=1)]
+    test: Annotated[str, Field(min_length=1)]
+
+
+class Probe(Strict):
+    """What showed that a receiver enforces its keys, and when (ISO date)."""
+
+    shown_by: Annotated[str, Field(min_length=1)]
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+
+
+class Budget(Strict):
+    """How often and how long one operation may be tried before it becomes a case."""
+
+    attempts: Annotated[int, Field(ge=1, le=50)]
+    seconds: Seconds
+
+
+class Contract(Strict):
+    """Execution semantics of one side-effecting tool. Durations in seconds."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{1,60}$")]
+    version: Annotated[str, Field(pattern=r"^\d+$")]
+    effect: Annotated[str, Field(pattern=r"^[a-z]+(\.[a-z]+)+$")]
+    summary: Annotated[str, Field(min_length=10)]
+    receiver: Literal["accounts", "payments", "mail"]
+    credential: Annotated[str, Field(min_length=1)]
+    authority: Annotated[str, Field(min_length=1)]
+    writes: Annotated[tuple[str, ...], Field(min_length=1)]
+    for_agents: bool
+    """False for undo tools: only a recovery mandate reaches them."""
+    retry_safe: bool
+    reversibility: Reversibility
+    undo: Undo | None
+    consequence: Consequence
+    receiver_enforces_key: bool
+    key_probe: Probe | None
+    key_retention: Seconds | None
+    conditional: Literal["if-match"] | None
+    relies_on: tuple[str, ...]
+    visible_within: Seconds | None
+    """From the last possible send to searchable, queues included; None is unbounded: absence proves nothing."""
+    timeout: Seconds
+    concurrency: Annotated[int, Field(ge=1, le=100)]
+    budget: Budget
+    expires_after: Seconds | None
+    fallback: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> "Contract":
+        if self.receiver_enforces_key and (self.key_probe is None or self.key_retention is None):
+            raise ValueError(
+                "receiver_enforces_key needs key_probe and key_retention: say what showed it and for how long"
+            )
+        if self.reversibility is not Reversibility.IRREVERSIBLE and self.undo is None:
+            raise ValueError(f"{self.reversibility} needs an undo with tool, owner, approval and test")
+        if self.retry_safe and not self.receiver_enforces_key:
+            raise ValueError("retry_safe is only true where the receiver enforces the key")
+        return self
+
+
+class ReadContract(Strict):
+    """What a reading tool may return. `pii` fields never reach the model or a journal."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{1,60}$")]
+    version: Annotated[str, Field(pattern=r"^\d+$")]
+    summary: Annotated[str, Field(min_length=10)]
+    receiver: Literal["accounts", "payments", "mail"]
+    credential: Annotated[str, Field(min_length=1)]
+    authority: Annotated[str, Field(min_length=1)]
+    fields: Annotated[tuple[str, ...], Field(min_length=1)]
+    pii: tuple[str, ...]
+    most_subjects: Annotated[int, Field(ge=1, le=100_000)]
+    timeout: Seconds
+
+
+class Arguments(Strict):
+    """Base of what a model may say in a call of a writing tool: exactly one of `subject` and `cohort`."""
+
+    subject: SubjectId | None = None
+    cohort: Annotated[str, Field(pattern=r"^cohort-\d{1,3}-\d{1,3}$")] | None = None
+
+    @model_validator(mode="after")
+    def _one_target(self) -> "Arguments":
+        if (self.subject is None) == (self.cohort is None):
+            raise ValueError("give exactly one of subject and cohort")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the company's records said about one subject: the values that a decision may rely on, and a version.
+
+    `values` always holds `exists`. `etag` is for conditional writes only and is never hashed.
+    """
+
+    values: dict[str, Json]
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """One operation that verification looks for in the system of record."""
+
+    reference: str
+    subject: str
+    intent: dict[str, Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What the system of record showed for one reference. `complete` is False where the read was cut short."""
+
+    reference: str
+    sight: Sight
+    source: str
+    as_of: str
+    complete: bool
+    records: list[Json] = field(default_factory=list)
+
+
+class WriteTool(ABC):
+    """One side-effecting tool: data in its contract, and the few functions that know its receiver."""
+
+    contract: ClassVar[Contract]
+    arguments: ClassVar[type[Arguments]]
+
+    @abstractmethod
+    def intent(self, subject: str, arguments: Arguments, step: Step | None, purpose: str) -> dict[str, Json]:
+        """The effect-level fields after normalisation: no tool, no snapshot. A step of None is an undelegated try."""
+
+    @abstractmethod
+    def request(self, subject: str, intent: dict[str, Json], reference: str) -> Request:
+        """Exactly what would be sent, the reference included."""
+
+    @abstractmethod
+    async def snapshot_many(self, transport: Transport, asked: Sequence[Sought]) -> dict[str, Snapshot]:
+        """By reference. Everything asked for has an entry; what does not exist has `exists` False."""
+
+    def headers(self, wire_key: str, etag: str | None) -> dict[str, str]:
+        """How this receiver carries the key and the condition; the runner adds them to the stored request.
+
+        `etag` is the snapshot's. Raises NotSent where the key or the condition cannot be carried.
+        """
+        return {}
+
+    @abstractmethod
+    def classify(self, response: Response, request: Request) -> Seen:
+        """What an answer to `request` proves. What is not documented, or speaks of another, is UNKNOWN."""
+
+    @abstractmethod
+    async def verify_many(self, transport: Transport, sought: Sequence[Sought]) -> list[Sighting]:
+        """One sighting per reference, over all tools of the effect, from the system of record."""
+
+    async def withdraw(self, transport: Transport, records: list[Json]) -> Seen:
+        """Take back what is still queued. UNKNOWN where the receiver has no such call."""
+        return Seen.UNKNOWN
+
+
+class ReadTool(ABC):
+    """One reading tool: its answer becomes a cohort in the ledger, or a bounded record for the model."""
+
+    contract: ClassVar[ReadContract]
+    arguments: ClassVar[type[Strict]]
+
+    @abstractmethod
+    async def read(self, transport: Transport, arguments: Strict) -> list[dict[str, Json]]:
+        """Rows with `subject` and the contract's fields, at most `most_subjects` of them."""

@@ -1,0 +1,145 @@
+"""The only way to a company system: HTTP with a deadline, without library retries or redirects.
+
+It tells apart what was certainly never written (NotSent) from what may have been received (OutcomeUnknown),
+and resolves a credential by reference at the moment of the call, so that none is held in state, log or error.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import aiohttp
+import rfc8785
+
+from remit.tools.actions import Json
+from remit.tools.errors import NotSent, OutcomeUnknown, RemitError
+
+MAX_ANSWER_BYTES = 8 * 1024 * 1024
+"""An answer beyond this is unreadable, not partly read: 100 records of a batch stay far below it."""
+
+_KEPT = frozenset({"etag", "retry-after", "idempotency-replayed"})
+"""The last one tells a stored answer from a fresh one: a stored failure is final for its key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What a receiver answered. `body` is None where it was not JSON; header names are lower case."""
+
+    status: int
+    body: Json
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """Where one company system lives, and the name under which its credential is kept."""
+
+    name: str
+    url: str
+
+
+class Transport:
+    """One HTTP session for all receivers of a process. Use as an async context manager.
+
+    `credential` maps a reference such as `payments` to its secret and is called for each request.
+    """
+
+    def __init__(self, receivers: Mapping[str, str], credential: Callable[[str], str]) -> None:
+        self._urls = dict(receivers)
+        self._credential = credential
+        self._session: aiohttp.ClientSession | None = None
+        self.calls = 0
+
+    async def __aenter__(self) -> "Transport":
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=64, limit_per_host=32),
+            middlewares=(_once,),
+            # A cookie would make one call's answer depend on another's.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def call(
+        self,
+        receiver: str,
+        method: str,
+        path: str,
+        *,
+        credential: str,
+        seconds: float,
+        body: Json = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """One request, one answer, at most `seconds` in all.
+
+        Raises NotSent when no connection came about, OutcomeUnknown when the request may have been received.
+        """
+        if self._session is None:
+            raise RuntimeError("Transport is used outside `async with`. Enter it first.")
+        self.calls += 1
+        sent = {"Authorization": f"Bearer {self._credential(credential)}", **(headers or {})}
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                self._session.request(
+                    method,
+                    self._urls[receiver] + path,
+                    data=None if body is None else rfc8785.dumps(body),
+                    headers=sent,
+                    allow_redirects=False,
+                ) as answer,
+            ):
+                return await _read(answer)
+        except aiohttp.ClientConnectorError:
+            failed: RemitError = NotSent(
+                f"{receiver} refused the connection; nothing was written. Look at it, then `remit resume`.",
+                code="not_written",
+            )
+        except TimeoutError:
+            failed = OutcomeUnknown(
+                f"{receiver} gave no answer within {seconds:g} s. Verify it before anything is sent again.",
+                code="timeout",
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            failed = OutcomeUnknown(
+                f"{receiver} broke off ({type(error).__name__}). Verify it before anything is sent again.",
+                code="broken_off",
+            )
+        # Raised here, so without a cause: some of the client's errors show the request's headers.
+        raise failed
+
+
+async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keeps the client from sending GET and PUT a second time by itself when a connection breaks."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        # The client repeats after these two classes only; their common base passes through to the caller.
+        raise aiohttp.ClientConnectionError(str(error)) from error
+
+
+async def _read(answer: aiohttp.ClientResponse) -> Response:
+    raw = bytearray()
+    async for chunk in answer.content.iter_any():
+        raw += chunk
+        if len(raw) > MAX_ANSWER_BYTES:
+            answer.close()
+            return Response(answer.status, None, {})
+    headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() in _KEPT}
+    try:
+        return Response(answer.status, json.loads(raw), headers)
+    except (ValueError, RecursionError):
+        return Response(answer.status, None, headers)
