@@ -1,0 +1,118 @@
+"""Migrations under one lock: however many workers start at once, one migrates and the others wait (F33).
+
+LangGraph's own tables are made in the same step, with the trigger that refuses a stale runner.
+"""
+
+import asyncio
+import secrets
+import time
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from remit.tools.errors import Misconfigured
+
+_LOCK = 7236847123345002
+_LOCK_SECONDS = 180.0
+"""Longer than any migration here takes; whoever waits longer waits for a process that hangs."""
+
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_APP_MAY = """
+ALTER TABLE checkpoint_writes ADD COLUMN IF NOT EXISTS run_token text;
+GRANT SELECT, INSERT, UPDATE ON checkpoints, checkpoint_blobs, checkpoint_writes TO remit_app;
+GRANT SELECT ON checkpoint_migrations TO remit_app;
+CREATE OR REPLACE TRIGGER checkpoints_refuse_stale BEFORE INSERT OR UPDATE ON checkpoints
+    FOR EACH ROW EXECUTE FUNCTION remit.refuse_stale_runner();
+CREATE OR REPLACE TRIGGER checkpoint_writes_refuse_stale BEFORE INSERT OR UPDATE ON checkpoint_writes
+    FOR EACH ROW EXECUTE FUNCTION remit.refuse_stale_writes();
+"""
+
+
+async def migrate(owner_url: str, *, tenant: str, environment: str) -> str:
+    """Bring the database at `owner_url` to this version and return the installation's id.
+
+    Idempotent; safe from several processes at once. Raises Misconfigured when the database belongs to another
+    tenant or environment: one database is one tenant and one environment.
+    """
+    return await asyncio.to_thread(_migrate, owner_url, tenant, environment)
+
+
+def _migrate(owner_url: str, tenant: str, environment: str) -> str:
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    with psycopg.connect(owner_url, autocommit=True, row_factory=dict_row) as guard:
+        _wait_for_lock(guard)
+        guard.execute("CREATE SCHEMA IF NOT EXISTS remit")
+        _ensure_app_role(guard)
+        _run_alembic(owner_url)
+        # LangGraph's saver names its tables without a schema, also behind a pooler that drops start-up options.
+        guard.execute(
+            sql.SQL("ALTER DATABASE {} SET search_path = remit, public").format(
+                sql.Identifier(guard.info.dbname)
+            )
+        )
+        with psycopg.connect(
+            owner_url,
+            autocommit=True,
+            prepare_threshold=None,
+            row_factory=dict_row,
+            options="-c search_path=remit",
+        ) as own:
+            PostgresSaver(own).setup()
+            own.execute(_APP_MAY)
+        return _installation(guard, tenant, environment)
+
+
+def _wait_for_lock(guard: psycopg.Connection[dict[str, object]]) -> None:
+    """Asks again and again: a statement that waits holds a snapshot, and LangGraph's CREATE INDEX CONCURRENTLY in the
+    process that migrates would wait for it for ever."""
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while guard.execute("SELECT pg_try_advisory_lock(%s) AS mine", [_LOCK]).fetchone() != {"mine": True}:
+        if time.monotonic() > deadline:
+            raise Misconfigured(
+                f"Another process has been migrating this database for {_LOCK_SECONDS:.0f} seconds. "
+                "End it and start again.",
+                code="migration_locked",
+            )
+        time.sleep(0.05)
+
+
+def _ensure_app_role(guard: psycopg.Connection[dict[str, object]]) -> None:
+    if guard.execute("SELECT FROM pg_roles WHERE rolname = 'remit_app'").fetchone() is None:
+        guard.execute("CREATE ROLE remit_app NOLOGIN")
+
+
+def _run_alembic(owner_url: str) -> None:
+    # Slow to import, and only needed by whoever migrates.
+    import sqlalchemy
+    from alembic import command
+    from alembic.config import Config
+
+    def connect() -> psycopg.Connection[tuple[object, ...]]:
+        return psycopg.connect(owner_url, options="-c search_path=remit")
+
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=connect, poolclass=sqlalchemy.NullPool)
+    config = Config()
+    config.set_main_option("script_location", str(_MIGRATIONS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+    engine.dispose()
+
+
+def _installation(guard: psycopg.Connection[dict[str, object]], tenant: str, environment: str) -> str:
+    guard.execute(
+        "INSERT INTO remit.installation (id, tenant, environment, system_identifier)"
+        " SELECT %s, %s, %s, system_identifier FROM pg_control_system() ON CONFLICT DO NOTHING",
+        ["remit-" + secrets.token_hex(3), tenant, environment],
+    )
+    row = guard.execute("SELECT id, tenant, environment FROM remit.installation").fetchone()
+    if row is None or (row["tenant"], row["environment"]) != (tenant, environment):
+        raise Misconfigured(
+            f"This database belongs to {row and (row['tenant'], row['environment'])}, not to {(tenant, environment)}. "
+            "Point REMIT_DATABASE_URL at the database of this tenant and environment.",
+            code="wrong_database",
+        )
+    return str(row["id"])

@@ -1,0 +1,116 @@
+"""What people say: tokens, mandates, decisions, stops. Each call hands the secret to the database, which checks it.
+
+Keeps I3: nothing in Python decides whether a token may do something, and no secret is kept or logged here.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+
+from remit.checkpoints.database import Database, Row, json
+from remit.tools.actions import Json
+from remit.tools.errors import Refused
+
+REFUSALS = {
+    "token_unknown": "This token is not known here. Give the file of a token that `remit token list` shows.",
+    "token_revoked": "This token was revoked. Ask an administrator for a new one.",
+    "token_expired": "This token has expired. Ask an administrator for a new one.",
+    "no_such_approval": "There is no such approval. See `remit inbox`.",
+    "in_the_chain": "This person stands in the chain of this run (grantor, requester, owner, agent, or who minted a "
+    "token for one of them or got one from them) and decides nothing in it, at any amount. Ask somebody outside it.",
+    "wrong_role": "This approval is for another role. See who is asked in `remit inbox`.",
+    "too_late": "The time to decide has passed, so nothing was approved. The agent may ask again: `remit resume`.",
+    "cancelled": "Nobody is asked any more: what this was about was closed. See `remit show`.",
+    "already_decided": "This was decided already; nothing was changed. See `remit show`.",
+    "already_voted": "This person has decided this already, and the quorum needs somebody else.",
+    "other_set": "The set of actions is not the one that was shown. Look at it again: `remit inbox ID`.",
+    "not_in_this_set": "One of the operations named is not part of this approval. See `remit inbox ID`.",
+}
+"""A sentence for each code of `remit.decide`; the last part says what to do next."""
+
+
+def new_secret() -> str:
+    """A secret of 256 random bits; only its SHA-256 is stored."""
+    return "rmt_" + secrets.token_urlsafe(32)
+
+
+class People:
+    """Tokens, mandates, decisions and orders. Errors are Refused, with what to do next."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def mint(
+        self, minter: str | None, person: str, role: str, seconds: float
+    ) -> tuple[str, str, datetime]:
+        """A new token: (id, secret, expiry). `minter` None is the bootstrap of an empty database, an administrator."""
+        id_, secret = "tok-" + secrets.token_hex(4), new_secret()
+        digest = hashlib.sha256(secret.encode()).digest()
+        expires: datetime = await self._database.value(
+            "mint_token", minter=minter, id=id_, hash=digest, person=person, role=role, seconds=seconds
+        )
+        return id_, secret, expires
+
+    async def whoami(self, secret: str) -> Row:
+        """Who a token speaks for: token_id, person, role, expires_at."""
+        row = await self._database.row("whoami", secret=secret)
+        if row is None:
+            raise Refused("This token is not known here. Give the file of another one.", code="token")
+        return row
+
+    async def revoke_token(self, secret: str, id_: str) -> None:
+        await self._database.rows("revoke_token", secret=secret, id=id_)
+
+    async def grant(self, secret: str, hash_: str, document: dict[str, Json], subjects: Sequence[str]) -> Row:
+        """Grant a mandate over a frozen cohort: {outcome, superseded}."""
+        row = await self._database.row(
+            "grant_mandate", secret=secret, hash=hash_, document=json(document), subjects=list(subjects)
+        )
+        assert row is not None
+        return row
+
+    async def revoke_mandate(self, secret: str, hash_: str) -> datetime:
+        moment: datetime = await self._database.value("revoke_mandate", secret=secret, hash=hash_)
+        return moment
+
+    async def decide(
+        self,
+        secret: str,
+        approval: str,
+        set_hash: str,
+        *,
+        grant: bool,
+        rationale: str,
+        only: Sequence[int] | None = None,
+    ) -> Row:
+        """Decide an approval: {outcome, person, decided, undecided}. Raises Refused with a code of REFUSALS."""
+        row = await self._database.row(
+            "decide",
+            secret=secret,
+            approval=approval,
+            set_hash=set_hash,
+            decision="granted" if grant else "rejected",
+            only=None if only is None else list(only),
+            rationale=rationale,
+        )
+        assert row is not None
+        if row["outcome"] in REFUSALS:
+            raise Refused(REFUSALS[row["outcome"]], code=row["outcome"], person=row["person"])
+        return row
+
+    async def stop(self, secret: str, scope: str, value: str, reason: str) -> Row:
+        """Place a stop. In force for every claim and every group of sends from the moment this returns."""
+        row = await self._database.row("stop", secret=secret, scope=scope, value=value, reason=reason)
+        assert row is not None
+        return row
+
+    async def lift(self, secret: str, id_: int) -> Row:
+        """Lift an order: {order_id, cancelled}. What it kept back is closed first and has to be proposed again."""
+        row = await self._database.row("lift", secret=secret, id=id_)
+        assert row is not None
+        return row
+
+    async def cancel_holds(self, secret: str, ids: Sequence[int]) -> list[Row]:
+        """Keep waiting operations back: {operation_id, outcome} each, truthful where a send was first."""
+        return await self._database.rows("cancel_holds", secret=secret, ids=list(ids))

@@ -1,0 +1,356 @@
+-- Every statement that Remit's processes run, by name. All tables are read; every change is a function call.
+
+-- name: installation
+SELECT id, tenant, environment, clock_offset, created_at, remit.clock() AS company_now, clock_timestamp() AS now FROM remit.installation
+
+-- name: now
+SELECT clock_timestamp() AS now
+
+-- name: company_now
+SELECT remit.clock() AS now
+
+-- name: advance_clock
+SELECT remit.advance_clock(%(seconds)s) AS now
+
+-- name: claim
+SELECT * FROM remit.claim(%(run)s, %(token)s, %(worker)s, %(ids)s, %(read_at)s, %(send_seconds)s, %(terms)s)
+
+-- name: may_send
+SELECT remit.may_send(%(run)s, %(token)s, %(attempts)s) AS id
+
+-- name: record
+SELECT * FROM remit.record(%(receipts)s)
+
+-- name: unsend
+SELECT remit.unsend(%(attempts)s)
+
+-- name: due
+SELECT * FROM remit.due(%(run)s, %(limit)s)
+
+-- name: settle
+SELECT remit.settle(%(results)s) AS moved
+
+-- name: register_worker
+SELECT remit.register_worker(%(id)s, %(host)s, %(pid)s, %(lock_path)s)
+
+-- name: worker_dead
+SELECT remit.worker_dead(%(id)s)
+
+-- name: live_workers
+SELECT id, host, lock_path FROM remit.workers WHERE dead_at IS NULL AND id <> %(me)s
+
+-- name: swept
+SELECT remit.swept(%(worker)s)
+
+-- name: last_sweep
+SELECT max(seen_at) AS seen_at, clock_timestamp() AS now FROM remit.workers WHERE sweeps > 0
+
+-- name: tidy
+SELECT remit.tidy() AS changed
+
+-- name: ready_runs
+SELECT remit.ready_runs() AS id
+
+-- name: run_ready
+SELECT remit.run_ready(%(run)s) AS ready
+
+-- name: start_run
+SELECT * FROM remit.start_run(%(secret)s, %(run)s, %(mandate)s, %(agent_version)s, %(fingerprint)s)
+
+-- name: acquire_lease
+SELECT remit.acquire_lease(%(run)s, %(worker)s, %(seconds)s) AS token
+
+-- name: heartbeat
+SELECT remit.heartbeat(%(run)s, %(token)s, %(seconds)s) AS held
+
+-- name: release_run
+SELECT remit.release_run(%(run)s, %(token)s, %(status)s, %(reason)s, %(waits)s)
+
+-- name: carry_version
+SELECT remit.carry_version(%(run)s, %(token)s, %(version)s)
+
+-- name: new_thread
+SELECT remit.new_thread(%(run)s, %(token)s, %(state)s, %(why)s, %(fingerprint)s) AS number
+
+-- name: run
+SELECT r.*, m.document, m.grantor, m.grantor_role, m.granted_at, m.superseded_at, m.revoked_at, l.token, l.worker, l.lease_until,
+       l.lease_until > clock_timestamp() AS held, remit.mandate_live(r.mandate_hash) AS mandate_live,
+       remit.order_over(r.id, r.purpose, r.mandate_hash) AS order_id
+FROM remit.runs r JOIN remit.mandates m ON m.hash = r.mandate_hash JOIN remit.leases l ON l.run_id = r.id WHERE r.id = %(run)s
+
+-- name: runs
+SELECT r.id, r.purpose, r.mandate_hash, r.owner, r.agent, r.agent_version, r.status, r.reason, r.waits, r.created_at, r.ended_at,
+       l.worker, l.lease_until > clock_timestamp() AS held, remit.order_over(r.id, r.purpose, r.mandate_hash) AS order_id
+FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id
+WHERE %(all)s OR r.ended_at IS NULL OR r.ended_at > clock_timestamp() - interval '7 days'
+ORDER BY r.created_at DESC LIMIT %(limit)s
+
+-- name: runs_of_purpose
+SELECT r.id, r.purpose, r.mandate_hash, r.owner, r.agent, r.agent_version, r.status, r.reason, r.waits, r.created_at, r.ended_at,
+       l.worker, l.lease_until > clock_timestamp() AS held, remit.order_over(r.id, r.purpose, r.mandate_hash) AS order_id
+FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id WHERE r.purpose = %(purpose)s ORDER BY r.created_at DESC
+
+-- name: threads
+SELECT * FROM remit.threads WHERE run_id = %(run)s ORDER BY number
+
+-- name: store_plan
+SELECT * FROM remit.store_plan(%(run)s, %(token)s, %(number)s, %(hash)s, %(calls)s, %(content)s, %(tokens)s, %(agent_version)s)
+
+-- name: store_results
+SELECT remit.store_results(%(run)s, %(token)s, %(number)s, %(results)s)
+
+-- name: plan
+SELECT * FROM remit.plans WHERE run_id = %(run)s AND number = %(number)s
+
+-- name: plans
+SELECT * FROM remit.plans WHERE run_id = %(run)s ORDER BY number
+
+-- name: movement
+SELECT remit.movement(%(run)s) AS movement
+
+-- name: store_cohort
+SELECT remit.store_cohort(%(run)s, %(token)s, %(handle)s, %(tool)s, %(arguments)s, %(subjects)s, %(sample)s)
+
+-- name: cohort
+SELECT handle, subjects, sample FROM remit.cohorts WHERE run_id = %(run)s AND handle = %(handle)s
+
+-- name: store_statements
+SELECT remit.store_statements(%(run)s, %(token)s, %(plan)s, %(rows)s)
+
+-- name: statements
+SELECT run_id, plan, number, text, step, count, at FROM remit.statements WHERE run_id = ANY (%(runs)s) ORDER BY at, plan, number
+
+-- name: store_proposals
+SELECT remit.store_proposals(%(run)s, %(token)s, %(rows)s) AS stored
+
+-- name: open_proposals
+SELECT plan, call, subject, tool, step, intent, amount_minor, currency FROM remit.proposals
+WHERE run_id = %(run)s AND outcome IS NULL ORDER BY plan, array_position(%(steps)s::text[], step), call, subject LIMIT %(limit)s
+
+-- name: open_keys
+SELECT DISTINCT r.purpose || '/' || p.step || '/' || p.subject || '/1' AS key FROM remit.proposals p JOIN remit.runs r ON r.id = p.run_id
+WHERE p.run_id = %(run)s AND p.outcome IS NULL AND r.purpose || '/' || p.step || '/' || p.subject || '/1' = ANY (%(keys)s)
+
+-- name: resolve_proposals
+SELECT remit.resolve_proposals(%(run)s, %(token)s, %(rows)s)
+
+-- name: proposal_totals
+SELECT step, currency, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount FROM (
+    SELECT p.step, p.subject, p.currency, p.amount_minor FROM remit.proposals p JOIN remit.runs r ON r.id = p.run_id
+    WHERE p.run_id = %(run)s AND p.outcome IS NULL AND p.step IS NOT NULL AND NOT EXISTS (
+        SELECT FROM remit.operations o WHERE o.key = r.purpose || '/' || p.step || '/' || p.subject || '/1' AND o.state <> 'CLOSED')
+    UNION
+    SELECT step, subject, currency, amount_minor FROM remit.operations WHERE run_id = %(run)s AND state = 'PENDING') proposed
+GROUP BY 1, 2
+
+-- name: purpose_totals
+SELECT effect, currency, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount FROM remit.operations
+WHERE purpose = %(purpose)s AND state IN ('SENDING', 'UNKNOWN', 'ACCEPTED', 'SETTLED') GROUP BY 1, 2
+
+-- name: proposal_outcomes
+SELECT p.call, p.tool, p.step, coalesce(p.outcome, 'open') AS outcome, p.code, o.verdict, o.state, o.closed, count(*) AS count,
+       min(p.subject) AS example, (array_agg(o.reasons) FILTER (WHERE o.verdict = 'deny'))[1] AS reasons
+FROM remit.proposals p LEFT JOIN remit.operations o ON o.id = p.operation_id
+WHERE p.run_id = %(run)s AND p.plan = %(plan)s GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 4
+
+-- name: key_standing
+SELECT * FROM remit.key_standing(%(keys)s)
+
+-- name: facts_of_keys
+SELECT DISTINCT ON (key) key, shown_fact AS fact, state <> 'CLOSED' AS live FROM remit.standing
+WHERE key = ANY (%(keys)s) ORDER BY key, state = 'CLOSED', revision DESC
+
+-- name: in_cohort
+SELECT subject FROM remit.mandate_subjects WHERE mandate_hash = %(mandate)s AND subject = ANY (%(subjects)s)
+
+-- name: propose
+SELECT * FROM remit.propose(%(run)s, %(token)s, %(rows)s)
+
+-- name: judge
+SELECT remit.judge(%(run)s, %(token)s, %(rows)s)
+
+-- name: reopen_stale
+SELECT remit.reopen_stale(%(run)s, %(token)s, %(most)s) AS reopened
+
+-- name: policy_silent
+SELECT remit.policy_silent(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
+
+-- name: receiver_silent
+SELECT remit.receiver_silent(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
+
+-- name: close_pending
+SELECT remit.close_pending(%(run)s, %(token)s, %(ids)s, %(closed)s, %(detail)s) AS closed
+
+-- name: open_case
+SELECT remit.budget_case(%(run)s, %(token)s, %(ids)s)
+
+-- name: clear_gates
+SELECT remit.clear_gates(%(run)s, %(token)s)
+
+-- name: ask_approvals
+SELECT remit.ask_approvals(%(run)s, %(token)s, %(new_id)s) AS id
+
+-- name: start_holds
+SELECT remit.start_holds(%(run)s) AS started
+
+-- name: sendable
+SELECT s.id, s.key, s.revision, s.step, s.subject, s.effect, s.tool, s.state, s.intent, s.request, s.relied_on, s.policy_revision, s.plan
+FROM remit.operations s WHERE s.run_id = %(run)s AND s.id > %(after)s AND s.state IN ('PENDING', 'UNKNOWN') AND remit.obstacle(s) = 'ready'
+ORDER BY s.id LIMIT %(limit)s
+
+-- name: unjudged
+SELECT s.id, s.key, s.revision, s.step, s.subject, s.effect, s.tool, s.state, s.intent, s.request, s.relied_on, s.policy_revision, s.plan
+FROM remit.operations s WHERE s.run_id = %(run)s AND s.id > %(after)s AND s.state = 'PENDING'
+  AND (s.verdict IS NULL OR s.policy_revision IS DISTINCT FROM %(revision)s) ORDER BY s.id LIMIT %(limit)s
+
+-- name: question_rows
+SELECT id, key, step, subject, effect, tool, tool_version, amount_minor, currency, reversibility, consequence, snapshot, intent, requires
+FROM remit.operations WHERE id = ANY (%(ids)s) ORDER BY id
+
+-- name: obstacles
+SELECT obstacle, s.run_id = %(run)s AS own, count(*) AS count, min(hold_until) AS hold_until, min(due_at) AS due_at
+FROM remit.standing s JOIN remit.concerns c ON c.operation_id = s.id AND c.run_id = %(run)s
+WHERE state NOT IN ('SETTLED', 'CLOSED') GROUP BY 1, 2 ORDER BY 1
+
+-- name: gate_details
+SELECT g.kind, g.detail, count(*) AS count, min(g.until) AS until FROM remit.gates g JOIN remit.operations o ON o.id = g.operation_id
+WHERE o.run_id = %(run)s AND o.state = 'PENDING' AND (g.until > clock_timestamp() OR (g.kind = 'policy' AND o.verdict IS NULL)) GROUP BY 1, 2 ORDER BY 1
+
+-- name: step_facts
+SELECT m.step, coalesce(o.shown_fact, 'NOT_SENT') AS fact, o.state, o.closed, count(*) AS count FROM
+    (SELECT s.subject, t.step FROM remit.mandate_subjects s CROSS JOIN unnest(%(steps)s::text[]) AS t (step) WHERE s.mandate_hash = %(mandate)s) m
+LEFT JOIN LATERAL (
+    SELECT shown_fact, state, closed FROM remit.standing x
+    WHERE x.key = %(purpose)s || '/' || m.step || '/' || m.subject || '/1' ORDER BY x.state = 'CLOSED', x.revision DESC LIMIT 1) o ON true
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2
+
+-- name: denials
+SELECT intent_hash, step, count(*) AS count, (array_agg(reasons ORDER BY id DESC))[1] AS reasons FROM remit.operations
+WHERE run_id = %(run)s AND closed IN ('denied', 'rejected') GROUP BY 1, 2, subject HAVING count(*) > 1 LIMIT 1
+
+-- name: whoami
+SELECT * FROM remit.whoami(%(secret)s)
+
+-- name: mint_token
+SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s) AS expires_at
+
+-- name: revoke_token
+SELECT remit.revoke_token(%(secret)s, %(id)s)
+
+-- name: tokens
+SELECT id, person, role, minted_by, created_at, expires_at, revoked_at, expires_at <= remit.clock() AS expired FROM remit.tokens ORDER BY created_at
+
+-- name: grant_mandate
+SELECT * FROM remit.grant_mandate(%(secret)s, %(hash)s, %(document)s, %(subjects)s)
+
+-- name: revoke_mandate
+SELECT remit.revoke_mandate(%(secret)s, %(hash)s) AS revoked_at
+
+-- name: mandates
+SELECT m.*, remit.mandate_live(m.hash) AS live, (SELECT count(*) FROM remit.mandate_subjects s WHERE s.mandate_hash = m.hash) AS subjects
+FROM remit.mandates m WHERE %(which)s::text IS NULL OR m.hash = %(which)s OR m.purpose = %(which)s ORDER BY m.granted_at DESC
+
+-- name: mandate_subjects
+SELECT subject FROM remit.mandate_subjects WHERE mandate_hash = %(mandate)s ORDER BY subject
+
+-- name: decide
+SELECT * FROM remit.decide(%(secret)s, %(approval)s, %(set_hash)s, %(decision)s, %(only)s, %(rationale)s)
+
+-- name: approvals
+SELECT a.*, r.purpose, r.agent, r.owner, m.grantor, a.decide_by <= remit.clock() AS late,
+       count(i.*) AS actions, count(i.*) FILTER (WHERE i.decision IS NULL AND o.state = 'PENDING') AS undecided
+FROM remit.approvals a JOIN remit.runs r ON r.id = a.run_id JOIN remit.mandates m ON m.hash = a.mandate_hash
+JOIN remit.approval_items i ON i.approval_id = a.id JOIN remit.operations o ON o.id = i.operation_id
+WHERE (%(which)s::text IS NULL AND a.status = 'OPEN') OR a.id = %(which)s
+GROUP BY a.id, r.purpose, r.agent, r.owner, m.grantor ORDER BY a.asked_at
+
+-- name: approval_groups
+SELECT o.step, o.effect, o.tool, o.amount_minor, o.currency, o.reversibility, o.consequence, count(*) AS count,
+       coalesce(sum(o.amount_minor), 0)::bigint AS total, (array_agg(o.reasons))[1] AS reasons, min(o.subject) AS first, max(o.subject) AS last
+FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id WHERE i.approval_id = %(approval)s
+GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY count(*)
+
+-- name: approval_items
+SELECT i.*, o.key, o.revision, o.step, o.subject, o.effect, o.tool, o.tool_version, o.intent, o.request, o.relied_on, o.state, o.closed, o.reasons
+FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id WHERE i.approval_id = %(approval)s ORDER BY o.step, o.subject
+
+-- name: stop
+SELECT * FROM remit.stop(%(secret)s, %(scope)s, %(value)s, %(reason)s)
+
+-- name: lift
+SELECT * FROM remit.lift(%(secret)s, %(id)s)
+
+-- name: orders
+SELECT o.* FROM remit.orders o WHERE lifted_at IS NULL OR %(all)s ORDER BY id
+
+-- name: holds
+SELECT id, key, step, subject, effect, run_id, intent, hold_until, (obligations ->> 'hold_seconds')::integer AS hold_seconds, obstacle, remit.clock() AS now
+FROM remit.standing WHERE state = 'PENDING' AND (obligations ->> 'hold_seconds')::integer > 0 AND obstacle IN ('hold', 'ready', 'requirement') ORDER BY hold_until NULLS LAST, id
+
+-- name: cancel_holds
+SELECT * FROM remit.cancel_holds(%(secret)s, %(ids)s)
+
+-- name: in_motion
+SELECT shown_fact AS fact, obstacle, step, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount, currency FROM remit.standing
+WHERE state NOT IN ('SETTLED', 'CLOSED') AND (%(scope)s = 'all' OR (%(scope)s = 'run' AND run_id = %(value)s)
+   OR (%(scope)s = 'mandate' AND %(value)s IN (purpose, mandate_hash))) GROUP BY 1, 2, 3, 6 ORDER BY 1, 2
+
+-- name: operations_of_purpose
+SELECT s.id, s.key, s.revision, s.step, s.subject, s.effect, s.tool, s.state, s.closed, s.closed_detail, s.shown_fact AS fact, s.obstacle, s.intent,
+       s.amount_minor, s.currency, s.run_id, s.agent_version, s.verdict, s.reasons, s.attempts, s.changed_at, s.hold_until,
+       e.source, e.sight, e.as_of, e.recorded_at, e.records
+FROM remit.standing s LEFT JOIN LATERAL (SELECT * FROM remit.evidence v WHERE v.operation_id = s.id ORDER BY v.id DESC LIMIT 1) e ON true
+WHERE s.purpose = %(purpose)s AND (%(subject)s::text IS NULL OR s.subject = %(subject)s) ORDER BY s.subject, s.step, s.revision
+
+-- name: purposes_of_subject
+SELECT DISTINCT purpose FROM remit.operations WHERE subject = %(subject)s ORDER BY purpose
+
+-- name: operation
+SELECT s.* FROM remit.standing s
+WHERE s.key = %(which)s OR s.id = CASE WHEN %(which)s::text ~ '^[0-9]{1,18}$' THEN %(which)s::bigint END ORDER BY revision
+
+-- name: attempts
+SELECT * FROM remit.attempts WHERE operation_id = %(id)s ORDER BY number
+
+-- name: evidence
+SELECT * FROM remit.evidence WHERE operation_id = %(id)s ORDER BY id
+
+-- name: gates
+SELECT * FROM remit.gates WHERE operation_id = %(id)s ORDER BY kind
+
+-- name: operation_approvals
+SELECT a.id, a.status, a.roles, a.asked_at, a.decide_by, i.decision, i.decided_at, i.execute_by, i.bound_at, v.person, v.role, v.rationale, v.at
+FROM remit.approval_items i JOIN remit.approvals a ON a.id = i.approval_id
+LEFT JOIN remit.votes v ON v.approval_id = i.approval_id AND v.operation_id = i.operation_id WHERE i.operation_id = %(id)s ORDER BY a.asked_at, v.at
+
+-- name: journal
+SELECT id, at, kind, run_id, operation_id, data FROM remit.journal
+WHERE (%(operation)s::bigint IS NOT NULL AND operation_id = %(operation)s) OR (%(operation)s::bigint IS NULL AND run_id = %(run)s) ORDER BY id LIMIT %(limit)s
+
+-- name: cases
+SELECT c.*, o.key, o.step, o.subject, o.state, o.fact FROM remit.cases c LEFT JOIN remit.operations o ON o.id = c.operation_id
+WHERE c.closed_at IS NULL AND (%(run)s::text IS NULL OR c.run_id = %(run)s
+   OR EXISTS (SELECT FROM remit.concerns x WHERE x.operation_id = c.operation_id AND x.run_id = %(run)s)) ORDER BY c.id
+
+-- name: open_proposal_count
+SELECT count(*) AS count FROM remit.proposals WHERE run_id = %(run)s AND outcome IS NULL
+
+-- name: conflicts
+SELECT p.run_id, p.plan, p.subject, p.step, p.tool, p.code, p.operation_id, o.key FROM remit.proposals p
+JOIN remit.operations o ON o.id = p.operation_id
+WHERE p.outcome = 'conflict' AND o.purpose = %(purpose)s AND (%(subject)s::text IS NULL OR p.subject = %(subject)s) ORDER BY 1, 2, 3
+
+-- name: receive_event
+SELECT remit.receive_event(%(receiver)s, %(id)s, %(type)s, %(reference)s, %(at)s) AS outcome
+
+-- name: count_refused_events
+SELECT remit.count_refused_events(%(rows)s)
+
+-- name: refused_events
+SELECT receiver, code, count, last_at FROM remit.refused_events ORDER BY receiver, code
+
+-- name: unmatched_events
+SELECT e.receiver, e.id, e.type, e.reference, e.at, e.received_at, o.key, o.state, o.closed
+FROM remit.events e LEFT JOIN remit.operations o ON o.id = e.operation_id
+WHERE e.operation_id IS NULL OR (NOT e.due AND (o.state = 'PENDING' OR (o.state = 'CLOSED' AND o.closed <> 'withdrawn')))
+ORDER BY e.received_at DESC, e.receiver, e.id LIMIT %(limit)s

@@ -1,0 +1,64 @@
+"""A worker's life, proved by the operating system: a file lock held until the process ends. DESIGN section 6.
+
+SIGKILL frees the lock, SIGSTOP does not. Whoever obtains another worker's lock has proved it dead; on another host
+that proof does not exist, and its lease has to run out instead.
+"""
+
+import fcntl
+import os
+import secrets
+import socket
+from pathlib import Path
+from typing import IO
+
+from remit.checkpoints.database import Database
+
+
+class Worker:
+    """This process as a worker: its id and its lock, held for life. Create with `Worker.begin`."""
+
+    def __init__(self, id_: str, lock: IO[str]) -> None:
+        self.id = id_
+        self._lock = lock
+
+    @classmethod
+    async def begin(cls, database: Database, home: Path) -> "Worker":
+        """Lock a new file under `home`/workers and register. The lock is never released by hand."""
+        folder = home.absolute() / "workers"
+        folder.mkdir(parents=True, exist_ok=True)
+        id_ = f"w-{os.getpid()}-{secrets.token_hex(4)}"
+        path = folder / f"{id_}.lock"
+        lock = path.open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await database.rows(
+            "register_worker", id=id_, host=socket.gethostname(), pid=os.getpid(), lock_path=str(path)
+        )
+        return cls(id_, lock)
+
+    async def bury_the_dead(self, database: Database) -> int:
+        """Mark every worker of this host whose lock can be obtained as dead. Returns how many."""
+        buried = 0
+        for row in await database.rows("live_workers", me=self.id):
+            if row["host"] == socket.gethostname() and _lock_is_free(Path(row["lock_path"])):
+                await database.rows("worker_dead", id=row["id"])
+                Path(row["lock_path"]).unlink(missing_ok=True)
+                buried += 1
+        return buried
+
+    async def end(self, database: Database) -> None:
+        """A normal end: nothing of this worker is in flight any more."""
+        await database.rows("worker_dead", id=self.id)
+        Path(self._lock.name).unlink(missing_ok=True)
+        self._lock.close()
+
+
+def _lock_is_free(path: Path) -> bool:
+    # A missing file proves nothing by itself: another REMIT_HOME or a cleaned folder looks the same.
+    if not path.exists():
+        return False
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

@@ -1,0 +1,357 @@
+"""The only code that may call a side-effecting tool. DESIGN sections 5 and 6.
+
+Keeps I1 (stored request, one wire key, verify before retry), I4 (orders read before each group, nothing begun after
+`send_by` on this machine's boot clock) and I10 (nothing is sent that is not recorded first).
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from remit.tools.actions import Json, Request, reference
+from remit.tools.catalogue import Catalogue
+from remit.tools.contracts import Contract, Sighting, Snapshot, Sought, WriteTool
+from remit.tools.errors import NotSent, OutcomeUnknown, Refused
+from remit.tools.ports import (
+    Claimed,
+    Due,
+    FaultPoint,
+    Lease,
+    Ledger,
+    Operation,
+    Reach,
+    Receipt,
+    Settlement,
+    inert,
+)
+from remit.tools.recovery import AFTER_ATTEMPT, AfterAttempt, AfterLook, Look, after_look
+from remit.tools.states import Seen, Sight, State
+from remit.tools.transport import Response, Transport
+
+_log = logging.getLogger(__name__)
+
+SEND_SECONDS = 8.0
+"""How long after its claim a send may begin. Long enough for a full batch in groups, short enough that a worker that
+was suspended wakes up too late rather than in the middle of somebody else's work."""
+
+_TIRED_CHECKS = 12
+"""Looks without an answer before a person is told; with doubling pauses up to 30 s that is about four minutes."""
+
+_LONGEST_PAUSE = 30.0
+"""Between two looks, in seconds: what settles late is still known within half a minute."""
+
+_LONGEST_BACKOFF = 60.0
+"""Between two tries, in seconds, unless the receiver itself asks for more."""
+
+_LONGEST_RETRY_AFTER = 3_600.0
+"""A receiver that asks for more than an hour is asked again after one."""
+
+_LONGEST_KEPT = 200
+"""Characters of a receiver's id or code."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """What came of one batch: ids by outcome. `refused` maps an operation to why it was not claimed."""
+
+    attempted: list[int] = field(default_factory=list)
+    stale: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    receiver_down: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What the sends of one claim have in common; `began` is the boot clock before the claim was asked for."""
+
+    lease: Lease
+    operations: dict[int, Operation]
+    snapshots: dict[int, Snapshot]
+    began: float
+
+
+def boot_seconds() -> float:
+    """Seconds on a clock that goes on while the machine or the process is suspended."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Runner:
+    """Sends and verifies for one process. `reach` is a fault hook for tests, `send_seconds` as SEND_SECONDS."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        catalogue: Catalogue,
+        transport: Transport,
+        reach: Reach = inert,
+        *,
+        send_seconds: float = SEND_SECONDS,
+    ) -> None:
+        self._ledger = ledger
+        self._catalogue = catalogue
+        self._transport = transport
+        self._reach = reach
+        self._send_seconds = send_seconds
+        self._terms: dict[str, Json] = {
+            tool.contract.name: _terms(tool.contract) for tool in catalogue.writes()
+        }
+
+    async def send(self, lease: Lease, operations: Sequence[Operation]) -> Sent:
+        """Revalidate, claim, send and record one batch of at most 100. Snapshots that differ are returned as stale."""
+        sent = Sent()
+        read_at = await self._ledger.now()
+        snapshots = await self._snapshots(operations, sent)
+        fresh = [o for o in operations if o.id in snapshots and self._still_true(o, snapshots[o.id], sent)]
+        if not fresh:
+            return sent
+        await self._reach(FaultPoint.BEFORE_CLAIM)
+        began = boot_seconds()
+        claims = await self._ledger.claim(
+            lease, [o.id for o in fresh], read_at, self._send_seconds, self._terms
+        )
+        await self._reach(FaultPoint.AFTER_CLAIM)
+        sent.refused |= {c.operation_id: c.refused for c in claims if c.refused is not None}
+        by_id = {o.id: o for o in fresh}
+        groups: dict[str, list[Claimed]] = defaultdict(list)
+        for claimed in claims:
+            if claimed.attempt_id is not None:
+                groups[by_id[claimed.operation_id].tool].append(claimed)
+        batch = _Batch(lease, by_id, snapshots, began)
+        for tool, claimed_here in groups.items():
+            await self._send_tool(self._catalogue.write(tool), claimed_here, batch)
+            sent.attempted += [c.operation_id for c in claimed_here]
+        return sent
+
+    async def look(self, run_id: str | None, limit: int = 100) -> int:
+        """Ask the systems of record about everything that is due, and settle it. Returns how many were looked at."""
+        due = await self._ledger.due(run_id, limit)
+        by_tool: dict[str, list[Due]] = defaultdict(list)
+        for item in due:
+            by_tool[item.tool].append(item)
+        settlements: list[Settlement] = []
+        for tool, items in by_tool.items():
+            settlements += await self._judge(tool, items)
+        await self._reach(FaultPoint.BEFORE_SETTLE)
+        if settlements:
+            await self._ledger.settle(settlements)
+        await self._reach(FaultPoint.AFTER_SETTLE)
+        return len(due)
+
+    async def _snapshots(self, operations: Sequence[Operation], sent: Sent) -> dict[int, Snapshot]:
+        found: dict[int, Snapshot] = {}
+        by_tool: dict[str, list[Operation]] = defaultdict(list)
+        for operation in operations:
+            by_tool[operation.tool].append(operation)
+        for name, group in by_tool.items():
+            sought = {o.id: self._sought(o.key, o.subject, o.intent) for o in group}
+            if name not in self._terms:
+                # The claim refuses what has no contract any more, and opens a case for it.
+                found |= dict.fromkeys(sought, Snapshot({}))
+                continue
+            tool = self._catalogue.write(name)
+            try:
+                answers = await tool.snapshot_many(self._transport, list(sought.values()))
+                found |= {id_: answers[s.reference] for id_, s in sought.items()}
+            except (NotSent, OutcomeUnknown) as error:
+                sent.receiver_down |= dict.fromkeys(sought, str(error))
+            except Exception as error:  # noqa: BLE001 - whatever a tool's own code does, nothing is claimed on it
+                _log.exception("%s could not read its snapshots", name)
+                sent.receiver_down |= dict.fromkeys(sought, f"{name} could not read ({type(error).__name__})")
+        return found
+
+    def _still_true(self, operation: Operation, snapshot: Snapshot, sent: Sent) -> bool:
+        # A resend repeats what was begun; its premises were judged then, and its own effect may show by now.
+        if (
+            operation.state is State.UNKNOWN
+            or operation.tool not in self._terms
+            or relied_on(self._catalogue.write(operation.tool), snapshot) == operation.relied_on
+        ):
+            return True
+        sent.stale.append(operation.id)
+        return False
+
+    async def _send_tool(self, tool: WriteTool, claims: Sequence[Claimed], batch: _Batch) -> None:
+        waiting = list(claims)
+        try:
+            while waiting:
+                group = waiting[: tool.contract.concurrency]
+                allowed = await self._ledger.may_send(
+                    batch.lease, [c.attempt_id for c in group if c.attempt_id]
+                )
+                waiting = waiting[len(group) :]
+                await self._reach(FaultPoint.BEFORE_SEND)
+                attempts = (
+                    self._attempt(tool, c, batch) if c.attempt_id in allowed else _not_begun(c) for c in group
+                )
+                receipts = await asyncio.gather(*attempts)
+                await self._reach(FaultPoint.AFTER_SEND)
+                await self._ledger.record(receipts)
+                await self._reach(FaultPoint.AFTER_RECORD)
+        finally:
+            # What was claimed and certainly not begun goes back, also when this worker is asked to end.
+            if waiting:
+                await self._ledger.unsend([c.attempt_id for c in waiting if c.attempt_id])
+
+    async def _attempt(self, tool: WriteTool, claimed: Claimed, batch: _Batch) -> Receipt:
+        contract, snapshot = tool.contract, batch.snapshots[claimed.operation_id]
+        request = Request.model_validate(batch.operations[claimed.operation_id].request)
+        response: Response | None = None
+        # The last thing before the send: a process that was suspended anywhere above wakes up here (I4).
+        if boot_seconds() - batch.began >= (claimed.send_within or 0.0):
+            return await _not_begun(claimed)
+        try:
+            response = await self._transport.call(
+                contract.receiver,
+                request.method,
+                request.path,
+                credential=contract.credential,
+                seconds=contract.timeout,
+                body=request.body,
+                headers=tool.headers(claimed.wire_key or "", snapshot.etag),
+            )
+            seen = tool.classify(response, request)
+        except NotSent as error:
+            seen = Seen.CREDENTIAL if error.code == "credential" else Seen.NOT_WRITTEN
+        except OutcomeUnknown:
+            seen = Seen.UNKNOWN
+        except Exception:  # noqa: BLE001 - whatever a tool's own code does after the send, the outcome is not known
+            _log.exception("%s could not classify an answer", contract.name)
+            seen = Seen.UNKNOWN
+        return _receipt(claimed, seen, response)
+
+    async def _judge(self, name: str, items: Sequence[Due]) -> list[Settlement]:
+        sought = [self._sought(item.key, item.subject, item.intent) for item in items]
+        contract, sightings = await self._sightings(name, sought)
+        settlements = []
+        for item, asked in zip(items, sought, strict=True):
+            seen = sightings.get(asked.reference) or _unreadable(asked, f"{name} left it out")
+            settlements.append(_settlement(item, seen, after_look(_look(contract, item, seen))))
+        return settlements
+
+    async def _sightings(
+        self, name: str, sought: Sequence[Sought]
+    ) -> tuple[Contract | None, dict[str, Sighting]]:
+        """By reference. What one tool cannot tell is unreadable, and never keeps the others from being settled."""
+        try:
+            tool = self._catalogue.write(name)
+        except Refused as error:
+            return None, {s.reference: _unreadable(s, error.code) for s in sought}
+        try:
+            seen = await tool.verify_many(self._transport, sought)
+        except Exception as error:  # noqa: BLE001 - whatever a tool's own code does, nothing was learnt
+            _log.exception("%s could not verify", name)
+            return tool.contract, {s.reference: _unreadable(s, type(error).__name__) for s in sought}
+        return tool.contract, {s.reference: s for s in seen}
+
+    def _sought(self, key: str, subject: str, intent: dict[str, Json]) -> Sought:
+        return Sought(reference(self._ledger.installation, key), subject, intent)
+
+
+def relied_on(tool: WriteTool, snapshot: Snapshot) -> dict[str, Json]:
+    """The values of the snapshot that the contract says the decision relies on: what an approval binds to."""
+    return {name: snapshot.values.get(name) for name in tool.contract.relies_on}
+
+
+def _terms(contract: Contract) -> dict[str, Json]:
+    return {
+        "attempts": contract.budget.attempts,
+        "budget_ms": round(contract.budget.seconds * 1000),
+        "timeout_ms": round(contract.timeout * 1000),
+        "retention_ms": None if contract.key_retention is None else round(contract.key_retention * 1000),
+    }
+
+
+async def _not_begun(claimed: Claimed) -> Receipt:
+    return Receipt(claimed.attempt_id or 0, "not_begun", None, State.PENDING, no_effect=True)
+
+
+def _unreadable(sought: Sought, why: str) -> Sighting:
+    return Sighting(sought.reference, Sight.UNREADABLE, f"none ({why})", "", complete=False)
+
+
+def _gate_seconds(then: AfterAttempt, number: int, response: Response | None) -> float:
+    """Seconds until the next try: doubled per attempt with jitter, and never before the receiver asked for it."""
+    if then.gate != "backoff":
+        return then.gate_seconds
+    doubled = min(then.gate_seconds * 2.0 ** min(number - 1, 10), _LONGEST_BACKOFF)
+    asked = "" if response is None else response.headers.get("retry-after", "")
+    told = min(float(asked), _LONGEST_RETRY_AFTER) if asked.isdecimal() and asked.isascii() else 0.0
+    return max(doubled, told) * (1 + random.random() / 2)  # noqa: S311 - jitter, not a secret
+
+
+def _receipt(claimed: Claimed, seen: Seen, response: Response | None) -> Receipt:
+    then = AFTER_ATTEMPT[seen]
+    return Receipt(
+        attempt_id=claimed.attempt_id or 0,
+        seen=seen.value,
+        response=None if response is None else _kept(response),
+        to=then.to,
+        no_effect=then.no_effect,
+        closed=then.closed,
+        detail=then.detail,
+        gate=then.gate,
+        gate_seconds=_gate_seconds(then, claimed.number or 1, response),
+        case=then.case,
+    )
+
+
+def _kept(response: Response) -> dict[str, Json]:
+    # Status, code and the receiver's own id: what an investigation needs, and nothing personal. Only text that the
+    # ledger can store: one NUL in it would lose the receipts of the whole group.
+    body = response.body if isinstance(response.body, dict) else {}
+    named = {name: body.get(name) for name in ("id", "code", "credit_id")}
+    kept = {
+        k: v for k, v in named.items() if isinstance(v, str) and len(v) <= _LONGEST_KEPT and v.isprintable()
+    }
+    return {"status": response.status, **kept}
+
+
+def _look(contract: Contract | None, item: Due, seen: Sighting) -> Look:
+    """What the table asks. Where no attempt is left that could have had an effect, absence counts at once."""
+    bound = None if contract is None else contract.visible_within
+    passed = item.last_send is None or (
+        bound is not None and item.now > item.last_send + timedelta(seconds=bound)
+    )
+    return Look(
+        sight=seen.sight,
+        state=item.state,
+        absence_counts=seen.complete and passed,
+        may_resend=contract is not None and _remembered(contract, item),
+        senders_ended=item.senders_ended,
+        receipt_accepted=item.receipt_accepted,
+        bounded=bound is not None,
+        tired=item.checks >= _TIRED_CHECKS,
+    )
+
+
+def _remembered(contract: Contract, item: Due) -> bool:
+    """Whether the receiver enforces keys and still knows this one when a resend would arrive."""
+    if not contract.receiver_enforces_key or contract.key_retention is None or item.first_sent is None:
+        return False
+    return item.company_now < item.first_sent + timedelta(seconds=contract.key_retention - contract.timeout)
+
+
+def _settlement(item: Due, seen: Sighting, then: AfterLook) -> Settlement:
+    pause = min(0.2 * 2.0 ** min(item.checks, 10), _LONGEST_PAUSE) * (1 + random.random() / 5)  # noqa: S311 - jitter, not a secret
+    return Settlement(
+        operation_id=item.operation_id,
+        version=item.version,
+        attempt=item.attempt,
+        sight=seen.sight.value,
+        source=seen.source,
+        as_of=seen.as_of,
+        complete=seen.complete,
+        read_began_at=item.now,
+        records=seen.records,
+        to=then.to,
+        next_seconds=pause,
+        resend=then.resend,
+        closed=then.closed,
+        detail=then.detail,
+        case=then.case,
+    )
