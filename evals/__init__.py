@@ -1,0 +1,1 @@
+"""Past incidents, replayed with faults and graded by the systems of record."""
