@@ -7,7 +7,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements.lock"
 BLOCK = re.compile(
-    r"^(?P<name>[a-z0-9-]+)==(?P<version>[^ ;\\]+)[^\n\\]*(?P<hashes>(?:\\\n {4}--hash=\S+ ?)*)$", re.MULTILINE
+    r"^(?P<name>[a-z0-9-]+)==(?P<version>[^ ;\\]+)[^\n\\]*(?P<hashes>(?:\\\n {4}--hash=\S+ ?)*)$",
+    re.MULTILINE,
 )
 SHA256 = re.compile(r"--hash=sha256:[0-9a-f]{64}\b")
 

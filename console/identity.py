@@ -1,0 +1,97 @@
+"""Who is speaking: token files, kept in HOME/tokens/NAME, readable by their owner alone.
+
+Keeps I3 from the console's side: a secret is read from a file, handed to the database, and never printed or logged.
+"""
+
+import os
+import stat
+from datetime import datetime
+from pathlib import Path
+
+from remit.checkpoints.people import People
+from remit.console.settings import Settings
+from remit.tools.errors import Refused
+
+ADMINISTRATOR = "administrator"
+
+NEWCOMERS = {"support-manager": "support_manager", "finance-lead": "finance_lead"}
+"""The people of the sandbox: those who can go on from `remit sandbox up` without minting a token first."""
+
+BOOTSTRAP_DAYS = 365
+
+
+def secret(settings: Settings, token: str | None) -> str:
+    """The secret of a token file, or of the file of that name in HOME/tokens. Raises Refused with what to do."""
+    file = _file(settings, token)
+    try:
+        with file.open(encoding="utf-8") as handle:
+            open_to_others = stat.S_IMODE(os.fstat(handle.fileno()).st_mode) & 0o077
+            text = handle.read(4096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refused(
+            f"The token file {file} cannot be read. {_known(settings)}", code="token_file"
+        ) from error
+    if open_to_others:
+        raise Refused(
+            f"The token file {file} is open to other users. Close it: chmod 600 {file}", code="token_file"
+        )
+    if not text:
+        raise Refused(f"The token file {file} is empty. {_known(settings)}", code="token_file")
+    return text
+
+
+def keep(settings: Settings, name: str, text: str) -> Path:
+    """Write a secret to HOME/tokens/NAME. Raises Refused when there is one already: it may still be in use."""
+    settings.tokens.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = settings.tokens / name
+    try:
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise Refused(
+            f"{file} is there already. Move it away, or name another file with --file.", code="token_file"
+        ) from error
+    with os.fdopen(descriptor, "w") as handle:
+        handle.write(text + "\n")
+    return file
+
+
+async def mint(
+    people: People,
+    settings: Settings,
+    minter: str | None,
+    *,
+    person: str,
+    role: str,
+    days: float = BOOTSTRAP_DAYS,
+    name: str | None = None,
+) -> tuple[str, Path, datetime]:
+    """Mint a token and keep it: (id, file, expiry). Nothing is minted when the file could not be written."""
+    file, minted = keep(settings, name or person, ""), False
+    try:
+        id_, text, expires = await people.mint(minter, person, role, days * 86_400)
+        file.write_text(text + "\n", encoding="utf-8")
+        minted = True
+    finally:
+        if not minted:
+            file.unlink(missing_ok=True)
+    return id_, file, expires
+
+
+def _file(settings: Settings, token: str | None) -> Path:
+    if token is None:
+        if settings.token_file is None:
+            raise Refused(
+                f"This needs the word of a person. Pass --token FILE, or set REMIT_TOKEN_FILE. {_known(settings)}",
+                code="no_token",
+            )
+        return settings.token_file
+    given = Path(token)
+    named = settings.tokens / token
+    return named if given.name == token and not given.is_file() and named.is_file() else given
+
+
+def _known(settings: Settings) -> str:
+    names = sorted(file.name for file in settings.tokens.glob("*") if file.is_file())
+    if names:
+        return f"In {settings.tokens} there are: {', '.join(names)}."
+    return "`remit sandbox up` makes tokens for the sandbox, `remit token new` further ones."

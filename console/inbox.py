@@ -1,0 +1,185 @@
+"""`remit inbox`: what waits for a person, as one exact set of actions. What is shown here is what is decided.
+
+Keeps I3 on the screen: the set's hash stands beside its actions, and a decision names both.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from remit.checkpoints.database import Database, Row
+from remit.console.edge import go
+from remit.console.options import AsJson
+from remit.console.render import many, moment, money, quoted, span
+from remit.console.screen import heading, listing, say, table
+from remit.console.services import opened
+from remit.tools.actions import Json
+from remit.tools.errors import Refused
+
+
+def inbox(
+    id_: Annotated[
+        str | None, typer.Argument(metavar="[ID]", help="One approval, with every action in full.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What waits for a person: what, how many, how much, who asks, who decides, until when, and why."""
+    go(_inbox(id_, as_json))
+
+
+async def _inbox(id_: str | None, as_json: bool) -> None:
+    async with opened() as services:
+        database = await services.database()
+        found = [await described(database, row) for row in await approvals(database, id_)]
+        now: datetime = await database.value("company_now")
+        if id_ is not None:
+            for approval in found:
+                approval["actions_in_full"] = await actions(database, approval["id"])
+        if not await listing(database, "approvals", found, as_json=as_json, needs_worker=True):
+            return
+        for approval in found:
+            show(approval, now)
+            if id_ is not None:
+                _show_actions(approval["actions_in_full"])
+        if not found:
+            say("Nothing waits for a person.")
+
+
+async def approvals(database: Database, id_: str | None) -> list[Row]:
+    """The open approvals, or the one of this id whatever its status. Raises Refused when there is none of it."""
+    rows = await database.rows("approvals", which=id_)
+    if id_ is not None and not rows:
+        raise Refused(f"There is no approval {quoted(id_)}. See `remit inbox`.", code="no_such_approval")
+    return rows
+
+
+async def described(database: Database, row: Row) -> dict[str, Any]:
+    """One approval as listings and decisions show it. The keys are stable."""
+    groups = await database.rows("approval_groups", approval=row["id"])
+    return {
+        "id": row["id"],
+        "status": row["status"],
+        "late": row["late"],
+        "run": row["run_id"],
+        "purpose": row["purpose"],
+        "mandate": row["mandate_hash"],
+        "agent": row["agent"],
+        "owner": row["owner"],
+        "grantor": row["grantor"],
+        "roles": row["roles"],
+        "quorum": row["quorum"],
+        "asked_at": row["asked_at"],
+        "decide_by": row["decide_by"],
+        "actions": row["actions"],
+        "undecided": row["undecided"],
+        "set_hash": row["set_hash"],
+        "groups": [_group(group) for group in groups],
+    }
+
+
+def _group(row: Row) -> dict[str, Any]:
+    return {
+        "step": row["step"],
+        "effect": row["effect"],
+        "tool": row["tool"],
+        "count": row["count"],
+        "each_minor": row["amount_minor"],
+        "total_minor": row["total"] if row["amount_minor"] is not None else None,
+        "currency": row["currency"],
+        "reversibility": row["reversibility"],
+        "consequence": row["consequence"],
+        "first": row["first"],
+        "last": row["last"],
+        "reasons": row["reasons"],
+    }
+
+
+async def actions(database: Database, id_: str) -> list[dict[str, Any]]:
+    """Every action of an approval: exactly what would be sent, and what was relied on."""
+    return [
+        {
+            "operation": row["operation_id"],
+            "key": row["key"],
+            "revision": row["revision"],
+            "subject": row["subject"],
+            "tool": row["tool"],
+            "intent": row["intent"],
+            "request": row["request"],
+            "relied_on": row["relied_on"],
+            "action_hash": row["action_hash"],
+            "state": row["state"],
+            "closed": row["closed"],
+            "decision": row["decision"],
+        }
+        for row in await database.rows("approval_items", approval=id_)
+    ]
+
+
+def show(approval: dict[str, Any], now: datetime) -> None:
+    """One approval as a person decides it."""
+    open_ = f"{many(approval['undecided'], 'action')} undecided of {approval['actions']}"
+    heading(f"{approval['id']}: {approval['status']}, {open_}")
+    for group in approval["groups"]:
+        say(f"  {_what(group)}")
+        say(f"    why it needs a person: {reasons(group['reasons'])}")
+    say(
+        f"  asked by {approval['agent']} for {approval['owner']}, under the mandate of {approval['grantor']} for "
+        f"{approval['purpose']} ({approval['run']})"
+    )
+    quorum = "" if approval["quorum"] == 1 else f", {approval['quorum']} of them"
+    say(f"  decided by: {' or '.join(approval['roles'])}{quorum}, {_until(approval, now)}")
+    say(f"  set: {approval['set_hash']}")
+    if approval["status"] == "OPEN" and not approval["late"]:
+        say(f"  Next: `remit approve {approval['id']} --token FILE`, or `remit reject`.")
+        say(f"  Every action in full: `remit inbox {approval['id']}`.")
+
+
+def _until(approval: dict[str, Any], now: datetime) -> str:
+    left = approval["decide_by"] - now
+    if approval["status"] != "OPEN":
+        return f"until {moment(approval['decide_by'])}"
+    rest = f"{span(left)} left" if left.total_seconds() > 0 else "the time is over"
+    return f"until {moment(approval['decide_by'])} ({rest})"
+
+
+def _what(group: dict[str, Any]) -> str:
+    kind = f"{group['reversibility']}, {group['consequence']} consequence"
+    how = f"{group['effect']} by {group['tool']} (step {group['step']}, {kind})"
+    whom = group["first"] if group["count"] == 1 else f"{group['first']} to {group['last']}"
+    if group["each_minor"] is None:
+        return f"{group['count']} x {how}: {whom}"
+    each, total = (money(group[name], group["currency"]) for name in ("each_minor", "total_minor"))
+    return f"{group['count']} x {each} = {total}: {how}: {whom}"
+
+
+def reasons(found: Sequence[Json]) -> str:
+    """Policy's reasons: each code, with its detail."""
+    parts = [one["code"] + (f" ({one['detail']})" if one.get("detail") else "") for one in found or []]
+    return "; ".join(parts) or "no reason was given"
+
+
+def _show_actions(found: Sequence[dict[str, Any]]) -> None:
+    rows = [
+        (
+            one["operation"],
+            one["subject"],
+            _request(one["request"]),
+            _values(one["relied_on"]),
+            one["decision"] or one["state"],
+        )
+        for one in found
+    ]
+    table(("operation", "subject", "exactly what would be sent", "relied on", "state"), rows)
+
+
+def _request(request: dict[str, Json]) -> str:
+    return f"{request['method']} {request['path']} {_values(request['body'])}"
+
+
+def _values(values: dict[str, Json]) -> str:
+    return ", ".join(
+        f"{name}={quoted(str(value), 400) if isinstance(value, str) else value}"
+        for name, value in values.items()
+    )

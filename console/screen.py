@@ -1,0 +1,142 @@
+"""What a command prints: sentences, tables, JSON, and what stands over every listing.
+
+Keeps one rule for all screens: nothing is interpreted. Every cell is made safe, no markup is read, and JSON is ASCII.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from remit.console.render import moment, quoted, safe, span
+
+if TYPE_CHECKING:
+    from remit.checkpoints.database import Database, Row
+
+STALE_SECONDS = 30.0
+"""A worker sweeps about every second; after this long without one, people should know."""
+
+_WIDE = 200
+"""Columns where no terminal says otherwise: a log keeps whole lines."""
+
+
+@cache
+def _console() -> Console:
+    return Console(
+        markup=False,
+        highlight=False,
+        emoji=False,
+        soft_wrap=True,
+        width=None if sys.stdout.isatty() else _WIDE,
+    )
+
+
+def say(*lines: str, style: str = "") -> None:
+    """Sentences of our own; whatever they quote has to be quoted already. Made safe once more all the same."""
+    for line in lines:
+        _console().print(Text(safe(line), style=style))
+
+
+def heading(line: str) -> None:
+    """One line that stands out."""
+    say(line, style="bold")
+
+
+def complain(message: str) -> None:
+    """A sentence or two for people on the error stream; their line breaks are kept."""
+    for line in message.splitlines():
+        print(safe(line), file=sys.stderr, flush=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A plain table. Numbers stand on the right; None is an empty cell."""
+    kept = [list(row) for row in rows]
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for index, name in enumerate(columns):
+        numbers = bool(kept) and all(isinstance(row[index], int) or row[index] is None for row in kept)
+        shown.add_column(name, justify="right" if numbers else "left", overflow="fold")
+    for row in kept:
+        shown.add_row(*(Text("" if cell is None else safe(cell)) for cell in row))
+    _console().print(shown)
+
+
+def print_json(value: object) -> None:
+    """One JSON document. Times are ISO 8601, durations seconds; everything beyond ASCII is escaped."""
+    print(json.dumps(value, default=_plain, indent=2), flush=True)
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime() | date():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case bytes():
+            return value.hex()
+        case _:
+            raise TypeError(f"{type(value).__name__} has no JSON form here")
+
+
+_ORDER_KEYS = ("id", "kind", "scope", "value", "reason", "issued_by", "issued_at")
+
+
+async def standing_orders(database: "Database") -> "list[Row]":
+    """Every order that is in force, oldest first."""
+    return [{key: row[key] for key in _ORDER_KEYS} for row in await database.rows("orders", all=False)]
+
+
+def order_line(order: "Row") -> str:
+    """One order as a sentence."""
+    over = order["scope"] if order["scope"] == "all" else f"{order['scope']} {order['value']}"
+    since = moment(order["issued_at"])
+    reason = quoted(order["reason"]) if order["reason"] else "no reason given"
+    return (
+        f"{order['kind'].upper()} in force over {over} since {since}, by {order['issued_by']}: "
+        f"{reason} (order {order['id']}; `remit lift {order['id']}`)"
+    )
+
+
+async def sweep_warning(database: "Database") -> str | None:
+    """A sentence when no worker has swept for a while, since settlement and expiry depend on one."""
+    row = await database.row("last_sweep")
+    if row is None or row["seen_at"] is None:
+        ago = "yet"
+    else:
+        idle = row["now"] - row["seen_at"]
+        if idle.total_seconds() < STALE_SECONDS:
+            return None
+        ago = f"for {span(idle)}"
+    return f"No worker has swept {ago}, so nothing settles or expires by itself. Start `remit work`."
+
+
+async def listing(
+    database: "Database",
+    noun: str,
+    rows: Sequence[Any],
+    *,
+    as_json: bool,
+    needs_worker: bool = False,
+    **more: Any,
+) -> bool:
+    """What stands over a listing; with `as_json` the whole of it. True when the rows are still to be shown.
+
+    The JSON is `{"orders": [...], NOUN: [...]}`, with `warning` (text or null) where a worker matters.
+    """
+    orders = await standing_orders(database)
+    warning = await sweep_warning(database) if needs_worker else None
+    if as_json:
+        document = {"orders": orders, **({"warning": warning} if needs_worker else {}), **more, noun: rows}
+        print_json(document)
+        return False
+    for order in orders:
+        say(order_line(order), style="bold red")
+    if warning is not None:
+        say(warning, style="yellow")
+    return True
