@@ -106,6 +106,24 @@ class Control:
         """The customer spends the credit: it can no longer be reversed."""
         await self._ask("POST", "/spend", {"credit": credit})
 
+    async def register_webhook(self, service: str, url: str) -> None:
+        """From now on ``payments`` or ``mail`` posts its events to this URL."""
+        await self._ask("POST", "/webhooks", {"service": service, "url": url})
+
+    async def webhooks(self) -> list[dict[str, Any]]:
+        """Each with ``service``, ``url`` and ``since``."""
+        found: list[dict[str, Any]] = (await self._ask("GET", "/webhooks"))["webhooks"]
+        return found
+
+    async def clear_webhooks(self, service: str | None = None) -> None:
+        """Ends the posting of one service, or of both; what was not posted yet never is."""
+        await self._ask("DELETE", "/webhooks" if service is None else f"/webhooks/{service}")
+
+    async def posts(self) -> list[dict[str, Any]]:
+        """Every post of an event: the event's fields, ``service``, ``tries``, last ``status``, ``outcome``."""
+        found: list[dict[str, Any]] = (await self._ask("GET", "/outbox"))["posts"]
+        return found
+
     async def edit(
         self, account: str, changes: dict[str, str], reference: str | None = None
     ) -> dict[str, Any]:

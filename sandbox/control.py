@@ -1,11 +1,12 @@
-"""The strings of the pretend company: faults, its clock, its settings, and credits that get spent."""
+"""The strings of the pretend company: faults, its clock, its settings, spent credits, and where its events go."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.sandbox import accounts, faults, mail, model, payments
+from remit.sandbox import accounts, faults, mail, model, outbox, payments
 from remit.sandbox.calls import Answer, Call, Problem, Route, Service, read
 from remit.sandbox.shapes import Invalid, Nothing
 from remit.sandbox.store import SETTINGS, Store, later, real_now, stamp
@@ -38,6 +39,8 @@ class Rule:
             raise Invalid(f"'kind' must be one of {', '.join(sorted(faults.KINDS))}")
         if self.kind == "refuse" and (self.route != "*" or self.match):
             raise Invalid("'refuse' closes the whole service: it takes neither 'route' nor 'match'")
+        if self.kind in faults.EVENT and self.service not in outbox.TYPES:
+            raise Invalid(f"{self.kind!r} is for events, which only {' and '.join(outbox.TYPES)} post")
         if self.kind in faults.NEED_SECONDS and self.seconds is None:
             raise Invalid(f"{self.kind!r} needs 'seconds'")
         if self.stored and self.kind not in ("error_before", "error_after"):
@@ -73,6 +76,18 @@ class Spend:
     credit: str
 
 
+@dataclass(frozen=True)
+class Webhook:
+    service: str
+    url: str
+
+    def __post_init__(self) -> None:
+        if self.service not in outbox.TYPES:
+            raise Invalid(f"'service' must be one of {', '.join(outbox.TYPES)}")
+        if not re.fullmatch(r"https?://[^\s/]+(/\S*)?", self.url):
+            raise Invalid("'url' must be an address such as http://127.0.0.1:8600/events/payments")
+
+
 def healthz(call: Call[Nothing]) -> Answer:
     return Answer(200, {"status": "ok", "now": stamp(call.now)})
 
@@ -83,9 +98,11 @@ def list_faults(call: Call[Nothing]) -> Answer:
 
 def add_fault(call: Call[Rule]) -> Answer:
     rule = call.input
-    known = sorted(route.name for route in _FAULTY[rule.service])
+    event = rule.kind in faults.EVENT
+    known = sorted(outbox.TYPES[rule.service] if event else (r.name for r in _FAULTY[rule.service]))
     if rule.route not in ("*", *known):
-        detail = f"{rule.service!r} has no route {rule.route!r}. Choose one of: {', '.join(known)}."
+        what = "event" if event else "route"
+        detail = f"{rule.service!r} has no {what} {rule.route!r}. Choose one of: {', '.join(known)}."
         raise Problem(422, "invalid", detail)
     until = later(real_now(), rule.seconds) if rule.kind == "refuse" and rule.seconds is not None else None
     made = faults.add(call.store.db, {**vars(rule), "until": until})
@@ -138,6 +155,31 @@ def spend(call: Call[Spend]) -> Answer:
     return Answer(200, {"credit": call.input.credit, "spent": True})
 
 
+def list_webhooks(call: Call[Nothing]) -> Answer:
+    return call.listing("webhooks", outbox.registered(call.store.db))
+
+
+def add_webhook(call: Call[Webhook]) -> Answer:
+    """What happens from now on is told; a service has one URL."""
+    outbox.register(call.store.db, call.input.service, call.input.url, call.now)
+    return Answer(201, {"service": call.input.service, "url": call.input.url})
+
+
+def clear_webhooks(call: Call[Nothing]) -> Answer:
+    return Answer(200, {"cleared": outbox.forget(call.store.db)})
+
+
+def clear_webhook(call: Call[Nothing]) -> Answer:
+    service = call.path["service"]
+    if not outbox.forget(call.store.db, service):
+        raise Problem(404, "not_found", f"{service!r} has no webhook. List the webhooks.")
+    return Answer(200, {"cleared": 1})
+
+
+def list_posts(call: Call[Nothing]) -> Answer:
+    return call.listing("posts", outbox.posts(call.store.db))
+
+
 SERVICE = Service(
     "control",
     frozenset({"control"}),
@@ -152,5 +194,10 @@ SERVICE = Service(
         read("GET", "/settings", read_settings),
         Route("POST", "/settings", Settings, change_settings),
         Route("POST", "/spend", Spend, spend),
+        read("GET", "/webhooks", list_webhooks),
+        Route("POST", "/webhooks", Webhook, add_webhook),
+        read("DELETE", "/webhooks", clear_webhooks),
+        read("DELETE", "/webhooks/{service}", clear_webhook),
+        read("GET", "/outbox", list_posts),
     ),
 )

@@ -29,8 +29,9 @@ EFFECT = frozenset(
 )
 BARRIERS = frozenset({"expired_credential", "rate_limit", "html", "error_before"})
 LISTENER = frozenset({"refuse"})
-KINDS = ARRIVAL | EFFECT | LISTENER
-NEED_SECONDS = frozenset({"delay", "delay_after", "slow_settle", "late_search"})
+EVENT = frozenset({"duplicate", "out_of_order", "replay_later", "forged", "lost"})
+KINDS = ARRIVAL | EFFECT | LISTENER | EVENT
+NEED_SECONDS = frozenset({"delay", "delay_after", "slow_settle", "late_search", "replay_later"})
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ def take(
 ) -> Plan:
     """The rules that hit this call, counted as hit. Runs inside the caller's transaction.
 
+    For an event ``route`` is its type, and ``facts`` are its fields.
     A rule that keeps the call from its handler ends the list: later rules never saw the call.
     """
     rows = db.execute(

@@ -143,3 +143,47 @@ CREATE TABLE faults (
     hits    INTEGER NOT NULL DEFAULT 0,
     until   INTEGER
 ) STRICT;
+
+-- Where a service posts its events, and from which moment on it has something to tell.
+CREATE TABLE webhooks (
+    service TEXT PRIMARY KEY CHECK (service IN ('payments', 'mail')),
+    url     TEXT NOT NULL,
+    since   INTEGER NOT NULL
+) STRICT;
+
+-- What happens to each effect, and when: like a status, it follows from the times and is never written down.
+CREATE VIEW happenings AS
+    SELECT 'payments' AS service, id AS effect, 'credit.accepted' AS type, reference, accepted_at AS at FROM credits
+    UNION ALL
+    SELECT 'payments', id, 'credit.settled', reference, settle_at FROM credits
+    WHERE settle_at IS NOT NULL AND withdrawn_at IS NULL
+    UNION ALL
+    SELECT 'payments', id, 'credit.withdrawn', reference, withdrawn_at FROM credits WHERE withdrawn_at IS NOT NULL
+    UNION ALL
+    SELECT 'payments', r.id, 'credit.reversed', coalesce(r.reference, c.reference), r.at
+    FROM reversals r JOIN credits c ON c.id = r.credit
+    UNION ALL
+    SELECT 'mail', id, 'message.queued', reference, queued_at FROM messages
+    UNION ALL
+    SELECT 'mail', id, 'message.delivered', reference, deliver_at FROM messages
+    WHERE deliver_at IS NOT NULL AND withdrawn_at IS NULL
+    UNION ALL
+    SELECT 'mail', id, 'message.withdrawn', reference, withdrawn_at FROM messages WHERE withdrawn_at IS NOT NULL;
+
+-- One row is one post of one event, and a duplicate is a row of its own. `next_at` is real time, and null where
+-- nothing is to be done now. `signed_at` is set where the very same bytes are to be posted again.
+CREATE TABLE outbox (
+    seq       INTEGER PRIMARY KEY,
+    event     TEXT NOT NULL,
+    service   TEXT NOT NULL,
+    effect    TEXT NOT NULL,
+    body      TEXT NOT NULL,
+    forged    INTEGER NOT NULL,
+    signed_at INTEGER,
+    next_at   INTEGER,
+    tries     INTEGER NOT NULL DEFAULT 0,
+    status    INTEGER,
+    outcome   TEXT CHECK (outcome IN ('held', 'lost', 'delivered', 'given_up'))
+) STRICT;
+CREATE INDEX outbox_by_event ON outbox (event);
+CREATE INDEX outbox_by_time ON outbox (next_at);

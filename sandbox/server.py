@@ -19,7 +19,10 @@ from aiohttp import web
 from remit.sandbox import accounts, control, faults, mail, model, payments
 from remit.sandbox.calls import Service
 from remit.sandbox.gateway import Gateway
+from remit.sandbox.lifecycle import credentials
+from remit.sandbox.signatures import holder
 from remit.sandbox.store import MICROS, Store, database, folder, real_now
+from remit.sandbox.webhooks import Deliverer
 from remit.sandbox.world import write_private
 
 HOST = "127.0.0.1"
@@ -93,21 +96,28 @@ class Company:
         self._wake: asyncio.TimerHandle | None = None
         self._opening: asyncio.Task[None] | None = None
         self._arranging = asyncio.Lock()
+        self._deliverer = Deliverer(self.store, lambda service: credentials(home)[holder(service)])
 
     async def start(self, ports: dict[str, int] | None = None) -> dict[str, str]:
         """Opens the listeners and returns their URLs by service."""
+        nudge = self._deliverer.nudge
+        after = {"control": self._follow, "payments": nudge, "mail": nudge}
         for service in self._services():
-            after = self.arrange if service.name == "control" else None
-            gateway = Gateway(self.store, service, after)
+            gateway = Gateway(self.store, service, after.get(service.name))
             self._listeners[service.name] = Listener(gateway, (ports or {}).get(service.name, 0))
         for listener in self._listeners.values():
             await listener.setup()
-        await self.arrange()
+        await self._follow()
         return {name: f"http://{HOST}:{listener.port}" for name, listener in self._listeners.items()}
 
     def _services(self) -> tuple[Service, ...]:
         scripts = model.service(folder(self.home) / "scripts")
         return accounts.SERVICE, payments.SERVICE, mail.SERVICE, scripts, control.SERVICE
+
+    async def _follow(self) -> None:
+        """After a pull at the strings: listeners and the posting of events are as they say."""
+        await self.arrange()
+        await self._deliverer.arrange()
 
     async def arrange(self) -> None:
         """Brings the listeners in line with the faults in force, now and when the next one ends."""
@@ -131,6 +141,7 @@ class Company:
             self._wake.cancel()
         if self._opening is not None:
             await self._opening
+        await self._deliverer.close()
         await asyncio.gather(*(listener.close() for listener in self._listeners.values()))
         self.store.close()
 

@@ -13,6 +13,7 @@ from datetime import date, timedelta
 from importlib import resources
 from pathlib import Path
 
+from remit.sandbox import outbox, signatures
 from remit.sandbox.store import Store, database, digest, folder
 
 HOLDERS = ("accounts", "payments", "mail", "model", "employee", "control")
@@ -102,6 +103,8 @@ def _create(home: Path, seed: int) -> None:
     os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(Store(fresh)) as store, store.transaction():
         _fill(store, random.Random(seed), credentials)  # noqa: S311 - who is affected is no secret
+    # No credential: who signs events has to know these in clear, so they stand in this file alone.
+    credentials |= {signatures.holder(service): signatures.new_secret() for service in outbox.TYPES}
     write_private(folder(home) / "credentials.json", json.dumps(credentials, indent=2))
     fresh.rename(path)
 
