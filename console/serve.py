@@ -213,8 +213,11 @@ async def _patient(request: web.Request, handler: Handler) -> web.StreamResponse
         return await handler(request)
     except TimeoutError:
         return _answer(408, "slow", "The body did not come in time. Post it again.")
-    except (RemitError, psycopg.Error):
-        complain("The database is away; an event was not taken, and its sender was asked to post it again.")
+    except (RemitError, psycopg.Error) as error:
+        complain(
+            f"An event could not be stored ({type(error).__name__}), and its sender was asked to post it again. "
+            "See `remit db status`."
+        )
         return _answer(503, "away", "Events cannot be stored just now. Post it again later.")
 
 

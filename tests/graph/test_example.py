@@ -34,9 +34,7 @@ async def test_a_run_from_python_is_a_few_lines(agent: Agent, ledger_database: U
         print(build_graph(deps).get_graph().draw_mermaid())  # the state machine, built from its parts
 
         worker = await Worker.begin(database, home)
-        driver = Driver(
-            deps, worker
-        )  # builds that graph, and is the one runner of each run that it carries on
+        driver = Driver(deps, worker)  # builds that graph; the one runner of each run that it carries on
         end = await driver.drive(await driver.start(secret, mandate_hash))
         await worker.end(database)
     # --8<-- end
