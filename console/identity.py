@@ -19,24 +19,28 @@ NEWCOMERS = {"support-manager": "support_manager", "finance-lead": "finance_lead
 
 BOOTSTRAP_DAYS = 365
 
+_LONGEST = 4_096
+
 
 def secret(settings: Settings, token: str | None) -> str:
     """The secret of a token file, or of the file of that name in HOME/tokens. Raises Refused with what to do."""
     file = _file(settings, token)
     try:
-        with file.open(encoding="utf-8") as handle:
-            open_to_others = stat.S_IMODE(os.fstat(handle.fileno()).st_mode) & 0o077
-            text = handle.read(4096).strip()
+        # A pipe of that name would otherwise keep the command waiting for a writer.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, encoding="utf-8") as handle:
+            mode = os.fstat(descriptor).st_mode
+            text = handle.read(_LONGEST).strip() if stat.S_ISREG(mode) else ""
     except (OSError, UnicodeDecodeError) as error:
         raise Refused(
             f"The token file {file} cannot be read. {_known(settings)}", code="token_file"
         ) from error
-    if open_to_others:
+    if stat.S_ISREG(mode) and stat.S_IMODE(mode) & 0o077:
         raise Refused(
             f"The token file {file} is open to other users. Close it: chmod 600 {file}", code="token_file"
         )
     if not text:
-        raise Refused(f"The token file {file} is empty. {_known(settings)}", code="token_file")
+        raise Refused(f"There is no token in {file}. {_known(settings)}", code="token_file")
     return text
 
 

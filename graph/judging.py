@@ -17,7 +17,6 @@ from remit.policies import Judged, ask_all
 from remit.tools.actions import Json, intent_hash, reference
 from remit.tools.contracts import Snapshot, Sought
 from remit.tools.errors import NoAnswer, NotSent, OutcomeUnknown
-from remit.tools.ports import Operation
 from remit.tools.questions import BATCH, Context, Evaluation
 
 ASK_AGAIN_SECONDS = 5.0
@@ -77,16 +76,12 @@ async def ask_people(deps: Deps, run: RunContext) -> None:
     await deps.database.rows("ask_approvals", run=run.run_id, token=run.lease.token, new_id=new_id)
 
 
-async def close_stale(deps: Deps, run: RunContext, stale: Sequence[Operation]) -> None:
+async def close_stale(
+    deps: Deps, run: RunContext, ids: Sequence[int], why: str = "what the decision relied on has changed"
+) -> None:
     """Close operations whose premises changed; `judge_open` proposes the same intents afresh as new revisions."""
-    await deps.database.rows(
-        "close_pending",
-        run=run.run_id,
-        token=run.lease.token,
-        ids=[operation.id for operation in stale],
-        closed="stale",
-        detail="what the decision relied on has changed",
-    )
+    place = {"run": run.run_id, "token": run.lease.token}
+    await deps.database.rows("close_pending", **place, ids=list(ids), closed="stale", detail=why)
 
 
 async def _proposal_totals(deps: Deps, run: RunContext) -> dict[str, Any]:
@@ -310,14 +305,7 @@ async def _with_tools(deps: Deps, run: RunContext, rows: Sequence[dict[str, Any]
     known = [row for row in rows if actions.find_tool(deps.catalogue, row["tool"]) is not None]
     gone = [row["id"] for row in rows if row not in known]
     if gone:
-        await deps.database.rows(
-            "close_pending",
-            run=run.run_id,
-            token=run.lease.token,
-            ids=gone,
-            closed="stale",
-            detail="its tool is not in the catalogue any more",
-        )
+        await close_stale(deps, run, gone, "its tool is not in the catalogue any more")
     return known
 
 

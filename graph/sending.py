@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remit.graph import actions
 from remit.graph.deps import Deps, RunContext
 from remit.graph.judging import ASK_AGAIN_SECONDS, ask_people, close_stale, judge_again, judge_open
 from remit.tools.ports import Operation
@@ -55,11 +54,10 @@ def _judged_by(deps: Deps, operation: Operation) -> bool:
 
 
 async def _send_batch(deps: Deps, run: RunContext, batch: Sequence[Operation], round_: Round) -> None:
-    gone = [operation for operation in batch if actions.find_tool(deps.catalogue, operation.tool) is None]
-    await _close(deps, run, gone, round_)
-    sent = await deps.runner.send(run.lease, [operation for operation in batch if operation not in gone])
-    round_.moved += len(sent.attempted)
-    await _close(deps, run, [operation for operation in batch if operation.id in set(sent.stale)], round_)
+    sent = await deps.runner.send(run.lease, batch)
+    round_.moved += len(sent.attempted) + len(sent.stale)
+    if sent.stale:
+        await close_stale(deps, run, sent.stale)
     if sent.receiver_down:
         round_.silence = next(iter(sent.receiver_down.values()))
         _log.warning("a receiver gives no answer: %s", round_.silence)
@@ -71,12 +69,3 @@ async def _send_batch(deps: Deps, run: RunContext, batch: Sequence[Operation], r
             detail=round_.silence[:300],
             seconds=ASK_AGAIN_SECONDS,
         )
-    exhausted = [id_ for id_, why in sent.refused.items() if why == "budget"]
-    if exhausted:
-        await deps.database.rows("open_case", run=run.run_id, token=run.lease.token, ids=exhausted)
-
-
-async def _close(deps: Deps, run: RunContext, stale: Sequence[Operation], round_: Round) -> None:
-    if stale:
-        await close_stale(deps, run, stale)
-        round_.moved += len(stale)

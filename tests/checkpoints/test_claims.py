@@ -153,6 +153,12 @@ async def test_a_claim_in_another_isolation_is_refused(
         await owner.rollback()
 
 
+async def flushed(connection: psycopg.AsyncConnection) -> None:
+    """Until the socket has taken the whole question."""
+    while connection.pgconn.flush() == 1:  # noqa: ASYNC110 - libpq has no event for it
+        await asyncio.sleep(0)
+
+
 async def test_a_stop_waits_for_no_sleeping_claimer(
     bench: Bench, tokens: Tokens, ledger_database: Urls
 ) -> None:
@@ -164,9 +170,7 @@ async def test_a_stop_waits_for_no_sleeping_claimer(
         b"SELECT remit.claim($1, $2, $3, $4::bigint[], clock_timestamp(), 8, $5)",
         [v.encode() for v in (lease.run_id, str(lease.token), lease.worker, listed, TERMS)],
     )
-    while asleep.pgconn.flush() == 1:  # noqa: ASYNC110 - until the socket has taken it all
-        await asyncio.sleep(0)
-
+    await flushed(asleep)
     began = time.monotonic()
     await bench.people.stop(tokens.support_manager, "all", "", "a doubt")
     assert time.monotonic() - began < 0.5

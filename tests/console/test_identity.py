@@ -1,5 +1,6 @@
 """Token files: who speaks, and no secret anywhere but in them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,24 @@ def test_a_file_that_others_can_read_is_refused(clean: Path) -> None:
     file.chmod(0o644)
     with pytest.raises(Refused, match="chmod 600"):
         identity.secret(settings, "lead")
+
+
+@pytest.mark.parametrize("kind", ["nothing", "empty", "binary", "pipe", "folder"])
+def test_what_holds_no_token_is_refused_at_once(clean: Path, tmp_path: Path, kind: str) -> None:
+    """Whatever stands under that name; a pipe without a writer keeps nobody waiting."""
+    file = tmp_path / "token"
+    match kind:
+        case "empty":
+            file.touch(mode=0o600)
+        case "binary":
+            file.write_bytes(b"\xff\xfe")
+            file.chmod(0o600)
+        case "pipe":
+            os.mkfifo(file, 0o600)
+        case "folder":
+            file.mkdir(mode=0o700)
+    with pytest.raises(Refused, match="token"):
+        identity.secret(load(), str(file))
 
 
 def test_the_variable_names_a_token_file_too(staffed: Remit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -114,12 +114,12 @@ def pull(remit: Remit, string: str, **values: float) -> Any:
 
 def test_a_campaign_is_carried_on_beside_its_events(asked: Remit, serve: Serve) -> None:
     """The company is told where to post; credits settle, the run goes on to its e-mails, and SIGTERM ends all of it."""
+    asked.done("approve", asked.open_approval()["id"], "--token", "finance-lead", "--yes")
     pull(asked, "settings", settle_seconds=1.0)
     serving = serve(asked)
     assert {hook["url"] for hook in pull(asked, "webhooks")} == {
         f"{serving.url}/events/{name}" for name in ("payments", "mail")
     }
-    asked.done("approve", asked.open_approval()["id"], "--token", "finance-lead", "--yes")
     until_found("SELECT FROM remit.operations HAVING count(hold_until) = 24")
     posts = pull(asked, "posts")
     assert sorted(post["type"] for post in posts) == ["credit.accepted"] * 24 + ["credit.settled"] * 24

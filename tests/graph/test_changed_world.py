@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from remit.graph import judging
+from remit.tools.catalogue import Catalogue
+from remit.tools.runner import Runner
 from remit.tools.transport import Response
 from tests.graph.agents import (
     BY_AN_EMPLOYEE,
@@ -182,6 +184,28 @@ async def test_the_steps_of_a_plan_are_judged_in_the_order_of_the_mandate(
     _, end = await agent.started()
     assert end.waits == {"approval": FEW, "requirement": 2 * FEW}
     assert {o["verdict"] for o in await agent.operations("notify")} == {"allow"}
+
+
+@pytest.mark.parametrize("revision", [None, "r1-another"])
+async def test_what_is_left_of_a_tool_that_a_deploy_took_away_is_not_sent_and_not_lost(
+    agent: Agent, revision: str | None
+) -> None:
+    """It becomes a case where it was judged already, and is refused by name where it had to be judged again."""
+    old = call("issue_credit_legacy", cohort="cohort-1-1", amount_minor=1000, currency="USD")
+    agent.model.turns = [LIST, turn(old), DONE]
+    run, _ = await agent.approved()
+    agent.policy.other_revision = revision
+    catalogue = Catalogue(
+        [tool for tool in agent.bench.catalogue.writes() if tool.contract.name != "issue_credit_legacy"],
+        agent.bench.catalogue.reads(),
+    )
+    runner = Runner(agent.bench.ledger, catalogue, agent.bench.transport)
+    with agent.nothing_changes():
+        end = await agent.driver_with(catalogue=catalogue, runner=runner).drive(run)
+    assert end.status == "INCOMPLETE"
+    codes = {(o["outcome"], o["code"]) for o in await agent.outcomes(run, 2)}
+    assert codes == ({("operation", None)} if revision is None else {("refused", "unknown_tool")})
+    assert await agent.bench.cases() == (["no_contract"] * FEW if revision is None else [])
 
 
 async def _edited_before_the_write(agent: Agent, times: int = 1) -> None:

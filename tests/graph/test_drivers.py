@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -16,6 +17,7 @@ from remit.graph import Driver, RunEnd
 from remit.graph.model import Reply
 from remit.graph.state import initial
 from remit.tools.errors import LeaseLost, Refused
+from tests.fixtures import eventually
 from tests.graph.agents import LIST, Agent, Script, campaign
 
 
@@ -160,9 +162,12 @@ async def _believing(_: object) -> bool:
 
 async def _taken(driver: Driver, run: str) -> RunEnd:
     """Drives as soon as the lease of whoever sleeps has run out."""
-    async with asyncio.timeout(5):
-        while True:
-            try:
-                return await driver.drive(run)
-            except LeaseLost:
-                await asyncio.sleep(0.02)
+    ends: list[RunEnd] = []
+
+    async def taken() -> bool:
+        with suppress(LeaseLost):
+            ends.append(await driver.drive(run))
+        return bool(ends)
+
+    await eventually(taken)
+    return ends[0]

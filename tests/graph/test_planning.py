@@ -10,7 +10,7 @@ import pytest
 from langgraph.types import Command
 
 from remit.checkpoints import Database
-from remit.graph import ModelUnavailable, nodes
+from remit.graph import ModelUnavailable, OpenAIModel, nodes
 from remit.graph.model import Reply
 from remit.graph.state import initial
 from remit.tools.errors import LeaseLost
@@ -108,8 +108,6 @@ async def test_the_conversation_is_as_long_for_many_customers_as_for_few(agent: 
 
 async def test_nothing_personal_and_no_credential_leaves_for_the_provider(agent: Agent) -> None:
     """The requests that the endpoint recorded hold no name, no e-mail address and no secret of anybody."""
-    from remit.graph import OpenAIModel
-
     world = agent.world
     await world.control.edit("c-104", {"notes": "Customer 104 asked to be written to at c-104@example.test."})
     script = "turns:\n" + "".join(
@@ -135,6 +133,17 @@ async def test_nothing_personal_and_no_credential_leaves_for_the_provider(agent:
     personal = [account[name] for account in records["accounts"] for name in ("name", "email")]
     secrets = [*world.credentials.values(), *vars(agent.tokens).values()]
     assert [text for text in personal + secrets if text in sent] == []
+
+
+async def test_a_plan_is_asked_for_once_and_never_streamed(agent: Agent) -> None:
+    """One whole answer for one request: no pieces that could be put together wrongly, no repetition (F58, F62)."""
+    world = agent.world
+    model = OpenAIModel(world.urls["model"] + "/v1", world.credentials["model"], "script:outage-credit")
+    await model.plan([{"role": "user", "content": "Plan."}], agent.bench.catalogue.openai_tools())
+    await model.close()
+    (request,) = [json.loads(one["request"]) for one in agent.records()["model_calls"]]
+    assert not request.get("stream")
+    assert {tool["function"]["name"] for tool in request["tools"]} >= {"issue_credit", "finish"}
 
 
 async def test_a_model_that_cannot_be_reached_pauses_the_run_and_resuming_goes_on(agent: Agent) -> None:

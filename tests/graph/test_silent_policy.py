@@ -117,7 +117,7 @@ async def test_a_resend_repeats_what_was_begun_also_under_a_policy_that_changed_
     transport, control = agent.bench.transport, agent.world.control
     await control.add_fault("payments", "error_before", "POST /credits")
     sought = reference(agent.bench.ledger.installation, "outage-0611/credit/customer:c-104/1")
-    unread = {"references": sought}
+    unread: dict[str, object] = {"references": sought}
     await control.add_fault("payments", "html", "POST /credits/search", match=unread, times=None)
     usual = transport.call
 
