@@ -39,7 +39,7 @@ def secret(settings: Settings, token: str | None) -> str:
         raise Refused(
             f"The token file {file} is open to other users. Close it: chmod 600 {file}", code="token_file"
         )
-    if not text:
+    if not text.isascii() or not text.isprintable() or not text:
         raise Refused(f"There is no token in {file}. {_known(settings)}", code="token_file")
     return text
 

@@ -6,6 +6,7 @@ Keeps small commands quick: only the module of the command that was called is im
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 import typer
 
@@ -67,13 +68,23 @@ def _root() -> None:
 
 def command(arguments: Sequence[str]) -> int:
     """Runs one command line and returns its exit code."""
-    called = arguments[0] if arguments else ""
+    words = [_text(word) for word in arguments]
+    called = words[0] if words else ""
     known = called in _SINGLE or called in _GROUPS
-    return run(lambda: app([called]) if known else app(), list(arguments))
+    return run(lambda: app([called]) if known else app(), words)
+
+
+def _text(word: str) -> str:
+    """A word as text: bytes that are none become the replacement character, so that a stop never fails over one."""
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def main() -> None:
     """The entry point of the distribution."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that cannot show a sign shows its number, and the command goes on.
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(command(sys.argv[1:]))
 
 

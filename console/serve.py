@@ -229,9 +229,13 @@ def _answer(status: int, outcome: str, detail: str) -> web.Response:
 async def _counting(events: Events) -> AsyncIterator[None]:
     """Writes the numbers of what was refused from time to time, and at the end."""
 
+    ending = asyncio.Event()
+
     async def keep_writing() -> None:
-        while True:
-            await asyncio.sleep(_COUNT_SECONDS)
+        while not ending.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ending.wait(), _COUNT_SECONDS)
+            # Where the database is away, the numbers are kept and written later.
             with suppress(RemitError, psycopg.Error):
                 await events.write_counts()
 
@@ -239,11 +243,8 @@ async def _counting(events: Events) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        writing.cancel()
-        with suppress(asyncio.CancelledError):
-            await writing
-        with suppress(RemitError, psycopg.Error):
-            await events.write_counts()
+        ending.set()
+        await writing
 
 
 @asynccontextmanager

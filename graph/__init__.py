@@ -1,10 +1,32 @@
-"""Reasoning: the LangGraph state machine, and nothing durable."""
+"""Reasoning: the LangGraph state machine, and nothing durable.
 
-from remit.graph.build import Graph, build_graph
-from remit.graph.deps import Budget, Deps
-from remit.graph.driver import Driver, RunEnd
-from remit.graph.model import Model, ModelUnavailable, OpenAIModel
-from remit.graph.report import Report, status_of, tell
+Names are loaded when they are first asked for: a report needs no LangGraph, and LangGraph takes a second to import.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from remit.graph.build import Graph, build_graph
+    from remit.graph.deps import Budget, Deps
+    from remit.graph.driver import Driver, RunEnd
+    from remit.graph.model import Model, ModelUnavailable, OpenAIModel
+    from remit.graph.report import Report, status_of, tell
+
+_HOMES = {
+    "Budget": "deps",
+    "Deps": "deps",
+    "Driver": "driver",
+    "Graph": "build",
+    "Model": "model",
+    "ModelUnavailable": "model",
+    "OpenAIModel": "model",
+    "Report": "report",
+    "RunEnd": "driver",
+    "build_graph": "build",
+    "status_of": "report",
+    "tell": "report",
+}
 
 __all__ = [
     "Budget",
@@ -20,3 +42,9 @@ __all__ = [
     "status_of",
     "tell",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"remit.graph has no name {name!r}. It has: {', '.join(__all__)}.")
+    return getattr(import_module(f"remit.graph.{_HOMES[name]}"), name)

@@ -5,7 +5,7 @@ from typing import Any
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from remit.checkpoints import saver
+from remit.checkpoints.saver import saver
 from remit.graph import nodes
 from remit.graph.deps import Deps
 from remit.graph.state import STATE_VERSION, State

@@ -16,9 +16,10 @@ import psycopg
 from langchain_core.runnables import RunnableConfig
 from langgraph.types import Command
 
-from remit.checkpoints import Unreadable, Worker, thread_config
+from remit.checkpoints import Worker
 from remit.checkpoints.database import json as jsonb
 from remit.checkpoints.database import translated
+from remit.checkpoints.saver import Unreadable, thread_config
 from remit.graph.build import build_graph, fingerprint
 from remit.graph.deps import Deps, agent_version
 from remit.graph.model import ModelUnavailable

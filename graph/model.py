@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import openai
-from openai import AsyncOpenAI
-
 from remit.tools.actions import Json
 from remit.tools.errors import RemitError
 
@@ -61,7 +58,11 @@ class OpenAIModel:
     """Any OpenAI-compatible chat-completions endpoint. `url` ends before `/chat/completions`."""
 
     def __init__(self, url: str, key: str, name: str) -> None:
+        # Imported when a model is built: it takes as long as a whole `remit stop`, which needs none.
+        from openai import APIError, AsyncOpenAI
+
         self.name = name
+        self._failure = APIError
         self._client = AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=_SECONDS)
 
     async def close(self) -> None:
@@ -75,7 +76,7 @@ class OpenAIModel:
                 messages=list(messages),  # type: ignore[arg-type]
                 tools=list(tools),  # type: ignore[arg-type]
             )
-        except openai.APIError as error:
+        except self._failure as error:
             raise _unavailable(type(error).__name__) from error
         try:
             body = json.loads(answer.text)

@@ -14,8 +14,8 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from remit.checkpoints import Unreadable, saver, thread_config
 from remit.checkpoints.embedded_access import Urls
+from remit.checkpoints.saver import Unreadable, saver, thread_config
 from remit.tools.ports import Lease
 from tests.fixtures import Bench, Tokens
 

@@ -307,7 +307,7 @@ def test_an_order_that_cannot_be_is_refused(
 def test_a_stop_can_be_about_one_mandate_or_one_run(asked: Remit) -> None:
     """Its purpose or its id is enough, and pressing twice is one order."""
     for _ in range(2):
-        asked.done("stop", "mandate", "outage-0611", "--token", "finance-lead")
+        asked.done("stop", "mandate", "outage-0611", "--because", "\udcff", "--token", "finance-lead")
     asked.done("stop", "run", asked.last_run(), "--token", "finance-lead")
     orders = asked.json("runs")["orders"]
     assert [(order["scope"], order["value"]) for order in orders] == [

@@ -148,6 +148,12 @@ def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[s
     assert said.err + said.out
 
 
+def test_a_word_that_is_no_text_stops_no_command(clean: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bytes from another encoding arrive as surrogates, which no database takes."""
+    assert command(["catalogue", "--check", "\udcff"]) == Exit.USAGE
+    assert "\ufffd" in capsys.readouterr().err
+
+
 def test_help_names_every_command_of_the_design(capsys: pytest.CaptureFixture[str], clean: Path) -> None:
     """`remit --help` is the table of contents."""
     assert command(["--help"]) == Exit.DONE

@@ -93,7 +93,7 @@ def test_a_file_that_others_can_read_is_refused(clean: Path) -> None:
         identity.secret(settings, "lead")
 
 
-@pytest.mark.parametrize("kind", ["nothing", "empty", "binary", "pipe", "folder"])
+@pytest.mark.parametrize("kind", ["nothing", "empty", "binary", "nul", "pipe", "folder"])
 def test_what_holds_no_token_is_refused_at_once(clean: Path, tmp_path: Path, kind: str) -> None:
     """Whatever stands under that name; a pipe without a writer keeps nobody waiting."""
     file = tmp_path / "token"
@@ -102,6 +102,9 @@ def test_what_holds_no_token_is_refused_at_once(clean: Path, tmp_path: Path, kin
             file.touch(mode=0o600)
         case "binary":
             file.write_bytes(b"\xff\xfe")
+            file.chmod(0o600)
+        case "nul":
+            file.write_text("rmt_\0")
             file.chmod(0o600)
         case "pipe":
             os.mkfifo(file, 0o600)
