@@ -7,7 +7,7 @@ the sweep. Whoever is not the receiver gets a refusal and leaves a number.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Literal
+from typing import Annotated
 
 import aiohttp
 import psycopg
@@ -23,7 +23,7 @@ from remit.console.render import many, moment, quoted
 from remit.console.screen import complain, listing, say, table
 from remit.console.services import Services, opened
 from remit.console.settings import Settings
-from remit.console.work import _Ending, _Standing
+from remit.console.work import Ending, Standing
 from remit.tools.catalogue import RECEIVERS
 from remit.tools.errors import Misconfigured, NotSent, RemitError
 
@@ -79,7 +79,7 @@ async def _serve(host: str, port: int, events_only: bool) -> None:
     async with opened(reach=ending.reach) as services:
         events = await _events(services)
         _require_secrets(services.settings)
-        standing = None if events_only else _Standing(services, ending)
+        standing = None if events_only else Standing(services, ending)
         if standing is not None:
             await services.worker()
         ending.listen()
@@ -89,47 +89,28 @@ async def _serve(host: str, port: int, events_only: bool) -> None:
             _told(services.settings, url),
         ):
             say(f"Takes events at {url}/events/RECEIVER. SIGTERM or Ctrl-C ends it.")
-            await (ending.until_wished() if standing is None else standing.until_ended())
+            await (ending.wished.wait() if standing is None else standing.until_ended())
         say("Takes no more events." if standing is None else f"Ends: {standing.tally()}.")
 
 
-class _Wish(asyncio.Event):
-    """A wish, which whoever waits for it may be called away from: `wait` returns when it is set and when it stirs."""
+class _Awake(Ending):
+    """The standing worker's wish to end, whose pauses end as well when an event was stored."""
 
     def __init__(self) -> None:
         super().__init__()
         self._stirred = asyncio.Event()
 
-    def set(self) -> None:
-        super().set()
-        self._stirred.set()
-
-    def stir(self) -> None:
-        """Have the next wait, or the one that is going on, return."""
-        self._stirred.set()
-
-    async def wait(self) -> Literal[True]:
-        if not self.is_set():
-            await self._stirred.wait()
-            self._stirred.clear()
-        return True
-
-
-class _Awake(_Ending):
-    """The standing worker's wish to end, whose pauses end as well when an event was stored."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wished: _Wish = _Wish()
-
     def stir(self) -> None:
         """An event was stored: there is something to look at."""
-        self.wished.stir()
+        self._stirred.set()
 
-    async def until_wished(self) -> None:
-        """Waits for nothing but the end."""
-        while not self.wished.is_set():
-            await self.wished.wait()
+    async def rest(self, seconds: float) -> None:
+        """At most `seconds`; an event or the wish to end is earlier."""
+        waits = {asyncio.ensure_future(self.wished.wait()), asyncio.ensure_future(self._stirred.wait())}
+        _, pending = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+        self._stirred.clear()
 
 
 async def _events(services: Services) -> Events:

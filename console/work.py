@@ -38,12 +38,12 @@ def work(
 
 
 async def _work(once: bool) -> None:
-    ending = _Ending()
+    ending = Ending()
     async with opened(reach=ending.reach) as services:
         worker = await services.worker()
         ending.listen()
         say(f"Worker {worker.id} begins. SIGTERM or Ctrl-C ends it.")
-        standing = _Standing(services, ending)
+        standing = Standing(services, ending)
         if once:
             await standing.pass_once()
         else:
@@ -51,7 +51,7 @@ async def _work(once: bool) -> None:
         say(f"Worker {worker.id} ends: {standing.tally()}.")
 
 
-class _Ending:
+class Ending:
     """The wish to end, and where it takes hold of a run: before its next claim, when nothing is in flight."""
 
     def __init__(self) -> None:
@@ -70,6 +70,11 @@ class _Ending:
         if self.driving is not None:
             asyncio.get_running_loop().call_later(_GRACE, self.driving.cancel)
 
+    async def rest(self, seconds: float) -> None:
+        """At most `seconds`, and no longer than until the end is wished for."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.wished.wait(), seconds)
+
     async def reach(self, point: FaultPoint) -> None:
         """The runner's recovery points: a claim that was not made yet is not made any more."""
         if point is FaultPoint.BEFORE_CLAIM and self.wished.is_set() and self.driving is not None:
@@ -77,10 +82,10 @@ class _Ending:
             await asyncio.Event().wait()
 
 
-class _Standing:
+class Standing:
     """One worker's passes, and what they came to."""
 
-    def __init__(self, services: Services, ending: _Ending) -> None:
+    def __init__(self, services: Services, ending: Ending) -> None:
         self._services = services
         self._ending = ending
         self._swept = 0
@@ -103,8 +108,7 @@ class _Standing:
                 moved = 0
             pause = _TICK if moved else min(pause * 2, _LONGEST)
             self._heartbeat()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wished.wait(), pause)
+            await self._ending.rest(pause)
 
     async def pass_once(self) -> int:
         """One sweep, then every run that is ready, one after the other; between two of them it sweeps again."""

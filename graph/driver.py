@@ -54,8 +54,9 @@ class RunEnd:
 
     @property
     def only_people(self) -> bool:
-        """True when time and receivers bring nothing any more: a person has to act."""
-        return self.paused and bool(set(self.waits) - {"requirement"}) and set(self.waits) <= _PEOPLE
+        """True when time, receivers and other workers bring nothing any more: a person has to act."""
+        waiting = self.paused and self.status is not RunStatus.RUNNING
+        return waiting and bool(set(self.waits) - {"requirement"}) and set(self.waits) <= _PEOPLE
 
 
 class Driver:

@@ -219,7 +219,8 @@ class Agent:
 
         async def done() -> bool:
             await self.bench.sweep()
-            if await self.bench.database.value("run_ready", run=run):
+            begun = (await self.row(run))["token"] > 0
+            if not begun or await self.bench.database.value("run_ready", run=run):
                 ends.append(await (driver or self.driver).drive(run))
             else:
                 ends.append(await self.standing(run))

@@ -17,6 +17,7 @@ from remit.graph import Driver, RunEnd
 from remit.graph.model import Reply
 from remit.graph.state import initial
 from remit.tools.errors import LeaseLost, Refused
+from remit.tools.states import RunStatus
 from tests.fixtures import eventually
 from tests.graph.agents import LIST, Agent, Script, campaign
 
@@ -143,8 +144,29 @@ async def test_a_worker_that_is_asked_to_end_lets_its_run_go_at_once(
         await driving
     row = await agent.row(run)
     assert (row["status"], row["held"], row["reason"].partition(":")[0]) == ("RUNNING", False, "interrupted")
+    assert await agent.bench.database.value("run_ready", run=run)
     assert await agent.bench.database.rows("ready_runs") == [{"id": run}]
     assert (await others[0].drive(run)).status == "PAUSED_AWAITING_APPROVAL"
+
+
+@pytest.mark.parametrize(
+    ("status", "waits", "only_people"),
+    [
+        ("PAUSED_AWAITING_APPROVAL", {"approval": 24, "requirement": 24}, True),
+        ("PAUSED", {"case": 1}, True),
+        ("PAUSED", {"approval": 1, "settlement": 1}, False),
+        ("PAUSED", {"requirement": 24}, False),
+        ("PAUSED", {"model": 1}, False),
+        ("PAUSED", {}, False),
+        ("RUNNING", {"approval": 24}, False),
+        ("COMPLETED", {}, False),
+    ],
+)
+def test_only_a_person_can_go_on_where_nothing_else_is_waited_for(
+    status: str, waits: dict[str, int], only_people: bool
+) -> None:
+    """What follows something else, what a receiver or a model brings, and what another worker does is no person's."""
+    assert RunEnd("run-1", RunStatus(status), "", waits).only_people is only_people
 
 
 async def thread_rows(agent: Agent) -> list[dict[str, Any]]:

@@ -12,7 +12,10 @@ LANGUAGE sql STABLE AS $$
         OR NOT EXISTS (SELECT FROM mine WHERE obstacle NOT IN ('requirement_lost', 'case', 'limit'))
         -- What was planned and not read or judged yet: a receiver or policy gave no answer.
         OR EXISTS (SELECT FROM remit.proposals p WHERE p.run_id = p_run AND p.outcome IS NULL)
-        OR EXISTS (SELECT FROM remit.plans p WHERE p.run_id = p_run AND p.results IS NULL))
+        OR EXISTS (SELECT FROM remit.plans p WHERE p.run_id = p_run AND p.results IS NULL)
+        -- Its worker died or let go in the middle of it, so nobody said what it waits for.
+        OR EXISTS (SELECT FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id
+                   WHERE r.id = p_run AND r.status = 'RUNNING' AND l.token > 0 AND remit.lease_free(l)))
         AND NOT EXISTS (SELECT FROM remit.runs r WHERE r.id = p_run AND remit.asked_lately(r))
     FROM mine
 $$;
