@@ -77,8 +77,8 @@ def test_a_worker_that_is_asked_to_end_finishes_what_it_sent(asked: Remit) -> No
     assert all(attempt["ended_at"] for trace in sent for attempt in trace["attempts"])
     assert not asked.json("runs")["runs"][0]["held"]
     asked.done("sandbox", "fault", "clear")
-    assert asked("resume").code == 3
-    assert asked("sandbox", "check", "outage-0611").code == 0
+    assert asked("resume", "--wait").code == 0
+    assert asked("sandbox", "check", "outage-0611", "--final").code == 0
 
 
 def test_one_pass_is_enough_for_what_is_ready(asked: Remit) -> None:
