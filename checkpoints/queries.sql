@@ -181,9 +181,6 @@ SELECT remit.receiver_silent(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)
 -- name: close_pending
 SELECT remit.close_pending(%(run)s, %(token)s, %(ids)s, %(closed)s, %(detail)s) AS closed
 
--- name: open_case
-SELECT remit.budget_case(%(run)s, %(token)s, %(ids)s)
-
 -- name: clear_gates
 SELECT remit.clear_gates(%(run)s, %(token)s)
 

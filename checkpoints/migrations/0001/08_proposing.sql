@@ -231,14 +231,3 @@ BEGIN
     UPDATE gates g SET until = clock_timestamp() FROM operations o
     WHERE o.id = g.operation_id AND o.run_id = p_run AND g.kind IN ('policy', 'receiver', 'backoff') AND g.until > clock_timestamp();
 END $$;
-
--- Tried as often as its contract allows: from here on it is a person's decision.
-CREATE FUNCTION budget_case(p_run text, p_token bigint, p_ids bigint[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-DECLARE o operations;
-BEGIN
-    PERFORM check_lease(p_run, p_token);
-    FOR o IN SELECT * FROM operations WHERE id = ANY (p_ids) AND run_id = p_run LOOP
-        PERFORM open_case(o, 'budget', 'tried as often as its contract allows');
-    END LOOP;
-END $$;

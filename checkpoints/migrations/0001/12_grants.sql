@@ -22,7 +22,7 @@ BEGIN
         -- what a worker does; what belongs to a run is checked against its lease
         'register_worker', 'worker_dead', 'acquire_lease', 'heartbeat', 'release_run', 'carry_version', 'new_thread', 'advance_clock',
         'store_plan', 'store_results', 'store_cohort', 'store_statements', 'store_proposals', 'resolve_proposals', 'propose',
-        'judge', 'reopen_stale', 'policy_silent', 'receiver_silent', 'clear_gates', 'close_pending', 'budget_case', 'ask_approvals', 'start_holds',
+        'judge', 'reopen_stale', 'policy_silent', 'receiver_silent', 'clear_gates', 'close_pending', 'ask_approvals', 'start_holds',
         'claim', 'may_send', 'record', 'unsend', 'due', 'settle', 'swept', 'tidy'] LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION remit.%I TO remit_app', name);
     END LOOP;
