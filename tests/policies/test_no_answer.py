@@ -124,7 +124,7 @@ async def test_a_right_answer_is_one() -> None:
 
 @pytest.mark.parametrize("case", WRONG_RESULTS)
 async def test_the_server_gives_no_answer_with(case: str) -> None:
-    """A result that is not one complete decision per action is no answer."""
+    """A result that is not one complete decision per action is no answer (F23)."""
     code, value = WRONG_RESULTS[case]
     assert await code_of_server(result(value)) == code
 
@@ -137,7 +137,7 @@ async def test_the_compiled_policy_gives_no_answer_with(replaceable: EmbeddedEng
 
 
 async def test_an_undefined_compiled_policy_gives_no_answer(replaceable: EmbeddedEngine) -> None:
-    """Undefined is told apart from an empty list and from null."""
+    """Undefined is told apart from an empty list and from null (F22)."""
     assert await code_of(giving(replaceable, UNDEFINED)) == "policy_undefined"
 
 
@@ -190,7 +190,7 @@ WRONG_SERVERS: Mapping[str, tuple[str, Handler]] = {
 
 @pytest.mark.parametrize("case", WRONG_SERVERS)
 async def test_a_server_gives_no_answer_by(case: str) -> None:
-    """Whatever else a server sends is no answer; it is asked once and no redirect is followed."""
+    """Whatever else a server sends, `{}` for an unknown rule too, is no answer; no redirect is followed (F22, F25)."""
     code, handler = WRONG_SERVERS[case]
     begun = time.monotonic()
     assert await code_of_server(handler) == code
@@ -208,7 +208,7 @@ async def test_a_server_that_never_answers_gives_no_answer() -> None:
 
 
 async def test_a_refused_connection_gives_no_answer() -> None:
-    """Nobody listens: unreachable, told apart from a deny."""
+    """Nobody listens: unreachable, told apart from a deny (F24)."""
     async with engine_at(f"http://127.0.0.1:{free_port()}") as engine:
         assert await code_of(engine) == "policy_unreachable"
 
@@ -340,7 +340,7 @@ async def test_a_policy_without_its_data_fails_the_canary(policy_folder: Path) -
 
 
 async def test_a_server_that_allows_everything_fails_the_canary() -> None:
-    """A policy that was emptied answers completely, and is found all the same."""
+    """A policy that was emptied answers completely, and is found all the same (F22)."""
     async with served(result(right("allowed", "denied"))) as (url, _), engine_at(url) as engine:
         with pytest.raises(NoAnswer) as refused:
             await engine.check()
