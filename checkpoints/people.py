@@ -20,7 +20,8 @@ REFUSALS = {
     "in_the_chain": "This person stands in the chain of this run (grantor, requester, owner, agent, or who minted a "
     "token for one of them or got one from them) and decides nothing in it, at any amount. Ask somebody outside it.",
     "wrong_role": "This approval is for another role. See who is asked in `remit inbox`.",
-    "too_late": "The time to decide has passed, so nothing was approved. The agent may ask again: `remit resume`.",
+    "too_late": "The time to decide has passed, so nothing was approved. Start another run to be asked again: "
+    "`remit run PURPOSE`.",
     "cancelled": "Nobody is asked any more: what this was about was closed. See `remit show`.",
     "already_decided": "This was decided already; nothing was changed. See `remit show`.",
     "already_voted": "This person has decided this already, and the quorum needs somebody else.",

@@ -295,6 +295,7 @@ WHERE state NOT IN ('SETTLED', 'CLOSED') AND (%(scope)s = 'all' OR (%(scope)s = 
 -- name: operations_of_purpose
 SELECT s.id, s.key, s.revision, s.step, s.subject, s.effect, s.tool, s.state, s.closed, s.closed_detail, s.shown_fact AS fact, s.obstacle, s.intent,
        s.amount_minor, s.currency, s.run_id, s.agent_version, s.verdict, s.reasons, s.attempts, s.changed_at, s.hold_until,
+       EXISTS (SELECT FROM remit.attempts a WHERE a.operation_id = s.id AND a.seen = 'accepted') AS receipt_accepted,
        e.source, e.sight, e.as_of, e.recorded_at, e.records
 FROM remit.standing s LEFT JOIN LATERAL (SELECT * FROM remit.evidence v WHERE v.operation_id = s.id ORDER BY v.id DESC LIMIT 1) e ON true
 WHERE s.purpose = %(purpose)s AND (%(subject)s::text IS NULL OR s.subject = %(subject)s) ORDER BY s.subject, s.step, s.revision

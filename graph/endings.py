@@ -88,7 +88,7 @@ def _finish(progress: Progress) -> End:
         for step, facts in progress.steps.items()
         if facts.get("COMPLETED", 0) < sum(facts.values())
     }
-    wrong = [s for s in progress.statements if not borne_out(s, progress.steps)]
+    wrong = [s for s in progress.statements if borne_out(s, progress.steps) is False]
     if not lacking and not wrong and not progress.cases:
         return End(RunStatus.COMPLETED, "completed: every step is completed for every subject of the mandate")
     told = ", ".join(f"{step} {done} of {total}" for step, (done, total) in sorted(lacking.items()))
@@ -106,9 +106,27 @@ def _finish(progress: Progress) -> End:
     return End(RunStatus.INCOMPLETE, f"finished_early: {told}")
 
 
-def borne_out(statement: dict[str, Any], steps: dict[str, dict[str, int]]) -> bool:
-    """Whether a statement's count is what the evidence shows for its step. Without both it claims nothing checkable."""
+def confirmed(end: End, shown: dict[str, dict[str, int]]) -> End:
+    """The end of a completed run once the systems of record were asked: what they do not show is not completed (I6)."""
+    lost = {
+        step: (facts.get("COMPLETED", 0), sum(facts.values()))
+        for step, facts in shown.items()
+        if facts.get("COMPLETED", 0) < sum(facts.values())
+    }
+    if not lost:
+        return end
+    told = ", ".join(f"{step} {done} of {total}" for step, (done, total) in sorted(lost.items()))
+    return End(
+        RunStatus.INCOMPLETE, f"not_confirmed: settled once, but the systems of record show only {told}"
+    )
+
+
+def borne_out(statement: dict[str, Any], steps: dict[str, dict[str, int]]) -> bool | None:
+    """Whether a statement's count is what the evidence shows for its step. None: it claims nothing checkable.
+
+    The text is never checked: True says that the count matches, and no more.
+    """
     step, count = statement.get("step"), statement.get("count")
     if step is None or count is None:
-        return True
+        return None
     return step in steps and steps[step].get("COMPLETED", 0) == count

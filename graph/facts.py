@@ -108,6 +108,8 @@ def _absent(row: Row) -> tuple[Fact, str, str]:
             return Fact.UNKNOWN, "the receiver said accepted; its record does not show it", ""
         case "SENDING" if row["fact"] == Fact.IN_PROGRESS:
             return Fact.IN_PROGRESS, "being sent", ""
+    if row.get("receipt_accepted"):
+        return Fact.UNKNOWN, "the receiver said accepted; its record does not show it", ""
     return Fact.UNKNOWN, "sent without an answer; absence proves nothing yet", ""
 
 

@@ -15,6 +15,9 @@ _MOST_CALLS = 32
 _MOST_TEXT = 20_000
 """Bounds on one answer; what lies beyond is cut and so fails validation instead of filling the ledger."""
 
+_MOST_REFUSAL = 300
+"""Characters of an endpoint's own refusal: the first sentence says it, and the reason of a pause stays one line."""
+
 _MOST_TOKENS = 10_000_000
 """More than any context window: an absurd count ends the run by its budget and breaks no column."""
 
@@ -77,7 +80,7 @@ class OpenAIModel:
                 tools=list(tools),  # type: ignore[arg-type]
             )
         except self._failure as error:
-            raise _unavailable(type(error).__name__) from error
+            raise _unavailable(_refusal(error)) from error
         try:
             body = json.loads(answer.text)
         except (ValueError, RecursionError) as error:
@@ -128,9 +131,15 @@ def _call(call: dict[str, Json]) -> Call:
     )
 
 
+def _refusal(error: Exception) -> str:
+    """What the endpoint itself said, where it said anything: an answer is not a silence."""
+    status, said = getattr(error, "status_code", None), clean(str(error))[:_MOST_REFUSAL]
+    return type(error).__name__ if status is None else f"it refused the request: {said}"
+
+
 def _unavailable(why: str) -> ModelUnavailable:
     return ModelUnavailable(
-        f"The model endpoint gave no answer ({why}), so nothing was planned. "
+        f"The model endpoint gave no usable answer ({why}), so nothing was planned. "
         "Look at REMIT_MODEL_URL and its key, then `remit resume`.",
         code="model",
     )

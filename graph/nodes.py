@@ -12,15 +12,17 @@ from langgraph.types import interrupt
 from remit.checkpoints import Database
 from remit.checkpoints.database import json as jsonb
 from remit.graph.deps import Deps, RunContext, load_run, step_facts
-from remit.graph.endings import Progress, authority_end, ending, repeats
+from remit.graph.endings import Progress, authority_end, confirmed, ending, repeats
 from remit.graph.intake import take_in
 from remit.graph.judging import ask_people, judge_again, judge_open
 from remit.graph.model import Model, Reply, bounded
 from remit.graph.prompts import messages
+from remit.graph.report import status_of
 from remit.graph.sending import send_ready
 from remit.graph.state import State, brief, clipped, lease_of
 from remit.tools.actions import canonical_hash
 from remit.tools.errors import NoAnswer, NotSent, OutcomeUnknown
+from remit.tools.states import RunStatus
 
 
 class Node(Protocol):
@@ -126,11 +128,13 @@ async def pause(state: State) -> State:
 
 
 def assess_node(deps: Deps) -> Node:
-    """Go on planning, or end by name."""
+    """Go on planning, or end by name. A run is COMPLETED only by what the systems of record show at its end."""
 
     async def assess(state: State, config: RunnableConfig) -> State:
         run = await load_run(deps.database, lease_of(config))
         end = ending(run, await _progress(deps.database, run, state["plan"]), deps.budget)
+        if end is not None and end.status is RunStatus.COMPLETED:
+            end = confirmed(end, (await status_of(deps, run.purpose)).counts())
         return (
             State(status="", reason="") if end is None else State(status=end.status.value, reason=end.reason)
         )

@@ -63,7 +63,8 @@ class Checked:
     step: str | None
     count: int | None
     proved: int | None
-    borne_out: bool
+    borne_out: bool | None
+    """Whether its count matches; None where it claims nothing checkable. The text is not checked."""
 
 
 @dataclass(slots=True)

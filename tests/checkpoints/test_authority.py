@@ -54,6 +54,17 @@ async def refusal(bench: Bench, secret: str, approval: str, set_hash: str, **cha
     return refused.value.code
 
 
+async def test_the_last_administrator_stays_until_there_is_another(bench: Bench, tokens: Tokens) -> None:
+    """Without an administrator nobody could mint a token any more, so the last one's is not revoked."""
+    own = (await bench.people.whoami(tokens.administrator))["token_id"]
+    with pytest.raises(Refused, match="last administrator"):
+        await bench.people.revoke_token(tokens.administrator, own)
+    await bench.people.mint(tokens.administrator, "second-administrator", "administrator", HOUR)
+    await bench.people.revoke_token(tokens.administrator, own)
+    with pytest.raises(Refused, match="revoked"):
+        await bench.people.whoami(tokens.administrator)
+
+
 async def kept(bench: Bench) -> Counter[str]:
     return Counter(row["code"] for row in await bench.sql("SELECT code FROM remit.refused_decisions"))
 

@@ -256,6 +256,28 @@ async def test_an_acceptance_without_effect_is_a_case_and_stays_unknown(
     assert bench.transport.called.count(CREDIT) == 1
 
 
+async def test_evidence_closes_a_case_that_only_asked_what_happened(
+    bench: Bench, tokens: Tokens, world: World
+) -> None:
+    """An accepted credit that a search shows only much later: once it is shown, no case claims that it is not there."""
+    lease, id_ = await one_credit(bench, tokens)
+    await world.control.add_fault("payments", "late_search", CREDIT, seconds=3_600)
+    await until_case(bench, lease, "accepted_then_absent")
+    await world.control.advance(3_601)
+    await bench.sql("SELECT remit.advance_clock(3601)")
+
+    async def settled() -> bool:
+        return await bench.states([id_]) == ["SETTLED"]
+
+    await bench.carry_on(lease, settled)
+    (case,) = await bench.sql("SELECT closed_by, resolution FROM remit.cases")
+    assert case == {
+        "closed_by": "evidence",
+        "resolution": "payments: credits by reference shows it now: effective",
+    }
+    assert await bench.cases() == []
+
+
 async def test_a_key_that_was_used_for_something_else_is_a_case(
     bench: Bench, tokens: Tokens, world: World
 ) -> None:

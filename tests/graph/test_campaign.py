@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 
 from remit.graph import OpenAIModel
@@ -68,6 +69,20 @@ async def test_run_again_it_sends_nothing_and_says_that_all_was_completed_alread
     assert end.status == "COMPLETED"
     outcomes = {(o["outcome"], o["code"], o["count"]) for o in await agent.outcomes(run, 2)}
     assert outcomes == {("done", "completed_already", FEW)}
+
+
+async def test_what_the_world_lost_is_not_completed_by_running_again(agent: Agent) -> None:
+    """A provider that was set back to yesterday: nothing is issued again, and the run does not end as completed."""
+    await agent.finished((await agent.approved())[0])
+    with sqlite3.connect(agent.world.home / "sandbox" / "company.sqlite") as company:
+        company.execute("DELETE FROM credits")
+    company.close()
+    with agent.nothing_changes():
+        _, end = await agent.started()
+    assert end.status == "INCOMPLETE"
+    assert end.reason.startswith(
+        f"not_confirmed: settled once, but the systems of record show only credit 0 of {FEW}"
+    )
 
 
 async def test_another_intent_under_a_finished_key_is_a_conflict_that_the_report_shows(agent: Agent) -> None:

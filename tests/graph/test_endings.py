@@ -9,9 +9,10 @@ import pytest
 
 from remit.graph import Budget
 from remit.graph.deps import RunContext
-from remit.graph.endings import End, Progress, authority_end, borne_out, ending, repeats
+from remit.graph.endings import End, Progress, authority_end, borne_out, confirmed, ending, repeats
 from remit.tools.ports import Lease
 from remit.tools.questions import Agent
+from remit.tools.states import RunStatus
 from tests.fixtures import mandate_over
 
 ALL_DONE = {"credit": {"COMPLETED": 24}, "notify": {"COMPLETED": 24}}
@@ -140,8 +141,17 @@ def test_a_plan_repeats_where_it_was_made_before_and_moved_nothing(
 
 def test_a_statement_without_step_and_count_claims_nothing_that_could_be_checked() -> None:
     """With both it is compared with the completed subjects of its step, and with nothing else."""
-    assert borne_out(said(None, None), {})
-    assert borne_out(said("credit", None), {})
+    assert borne_out(said(None, None), {}) is None
+    assert borne_out(said("credit", None), {}) is None
     assert not borne_out(said("credit", 24), SHORT)
     assert borne_out(said("credit", 23), SHORT)
     assert not borne_out(said("gift", 0), SHORT)
+
+
+def test_a_completed_end_stands_only_where_the_records_show_all_of_it() -> None:
+    """Settled once is not completed now: the end says what is missing, by step."""
+    end = End(RunStatus.COMPLETED, "completed: all")
+    assert confirmed(end, {"credit": {"COMPLETED": 3}}) is end
+    lost = confirmed(end, {"credit": {"COMPLETED": 1, "UNKNOWN": 2}, "notify": {"COMPLETED": 3}})
+    assert lost.status is RunStatus.INCOMPLETE
+    assert lost.reason.endswith("only credit 1 of 3")

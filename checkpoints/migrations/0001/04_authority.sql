@@ -73,6 +73,10 @@ BEGIN
     IF actor.role <> 'administrator' AND actor.id <> p_id THEN
         RAISE EXCEPTION 'Only an administrator revokes another token than the own one. Ask one.' USING ERRCODE = 'RM011';
     END IF;
+    IF EXISTS (SELECT FROM tokens WHERE id = p_id AND role = 'administrator')
+       AND NOT EXISTS (SELECT FROM tokens WHERE id <> p_id AND role = 'administrator' AND revoked_at IS NULL AND expires_at > clock()) THEN
+        RAISE EXCEPTION 'This is the last administrator''s token: without it nobody could mint another. Mint one first.' USING ERRCODE = 'RM012';
+    END IF;
     UPDATE tokens SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE id = p_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'There is no token %. See `remit token list`.', p_id USING ERRCODE = 'RM012';

@@ -178,6 +178,7 @@ BEGIN
     IF moves THEN
         UPDATE attempts SET no_effect = true WHERE operation_id = o.id AND r."to" IN ('PENDING', 'CLOSED');
         PERFORM apply(o, coalesce(r."to", o.state), r.closed, r.detail, coalesce(r.resend, false), pause_after(r));
+        PERFORM close_doubts(o, r);
     ELSE
         UPDATE operations SET checks = checks + 1, due_at = clock_timestamp() + pause_after(r) WHERE id = o.id;
     END IF;
@@ -186,6 +187,14 @@ BEGIN
     END IF;
     RETURN moves;
 END $$;
+
+-- Cases that asked nothing but "what happened?" are answered by the evidence that shows it; every other case is a person's.
+CREATE FUNCTION close_doubts(o operations, r settlement) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+    UPDATE cases SET closed_at = clock_timestamp(), closed_by = 'evidence', resolution = r.source || ' shows it now: ' || r.sight
+    WHERE operation_id = o.id AND closed_at IS NULL AND r."to" IN ('ACCEPTED', 'SETTLED', 'CLOSED')
+      AND code IN ('accepted_then_absent', 'unverifiable', 'sender_alive', 'absence_proves_nothing', 'budget')
+$$;
 
 -- What was judged has moved on meanwhile, so this moves nothing; but an effect of what counts as not sent is a person's matter.
 CREATE FUNCTION note_late_sight(o operations, r settlement) RETURNS void
