@@ -7,6 +7,19 @@ deny[i] contains {"code": "currency_not_exact", "detail": $"{action.action.prope
 	not currency_exact(action.action.properties, i)
 }
 
+# METADATA
+# title: Nor is another currency proposed or under way beside it, since totals of both could not be compared
+deny[i] contains {"code": "currency_not_exact", "detail": "another currency is proposed or under way beside it"} if {
+	some i, action in input.evaluations
+	effect[i].money == true
+	not unmixed(action.action.properties, i)
+}
+
+unmixed(properties, i) if {
+	only_currency(input.context.proposal[properties.step].amounts, properties.currency)
+	only_currency(total(step[i].effect).amounts, properties.currency)
+}
+
 currency_exact(properties, i) if {
 	effect[i].money == true
 	currency := properties.currency
@@ -15,8 +28,6 @@ currency_exact(properties, i) if {
 	currency == limits[step[i].effect].money.currency
 	currency == effect[i].volume.currency
 	ask_currency(currency)
-	only_currency(input.context.proposal[properties.step].amounts, currency)
-	only_currency(total(step[i].effect).amounts, currency)
 }
 
 currency_exact(properties, i) if {

@@ -20,6 +20,12 @@ test_unlike_currencies_are_never_compared if {
 	}
 }
 
+test_a_right_amount_beside_another_currency_says_so if {
+	decision := decided(added("/context/proposal/credit/amounts/EUR", 1))[0]
+	details := {reason.detail | some reason in decision.reasons}
+	details == {"another currency is proposed or under way beside it"}
+}
+
 test_a_currency_that_policy_does_not_list_is_denied if {
 	decision := decided([])[0] with data.remit.settings.currencies as {"EUR": 2}
 	codes(decision) == {"currency_not_exact"}
