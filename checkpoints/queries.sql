@@ -352,3 +352,9 @@ SELECT e.receiver, e.id, e.type, e.reference, e.at, e.received_at, o.key, o.stat
 FROM remit.events e LEFT JOIN remit.operations o ON o.id = e.operation_id
 WHERE e.operation_id IS NULL OR (NOT e.due AND (o.state = 'PENDING' OR (o.state = 'CLOSED' AND o.closed <> 'withdrawn')))
 ORDER BY e.received_at DESC, e.receiver, e.id LIMIT %(limit)s
+
+-- name: met_already
+SELECT p.outcome, p.code, count(DISTINCT (p.step, p.subject)) AS count, array_agg(DISTINCT o.run_id ORDER BY o.run_id) AS runs
+FROM remit.proposals p JOIN remit.operations o ON o.id = p.operation_id
+WHERE p.run_id = %(run)s AND p.outcome IN ('done', 'same', 'conflict') AND (p.outcome = 'conflict' OR o.run_id <> p.run_id)
+GROUP BY 1, 2 ORDER BY 1, 2

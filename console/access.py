@@ -7,7 +7,9 @@ lock, and every other command only looks whether they have run.
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import DictRow, dict_row
+from pydantic import SecretStr
 
 from remit.checkpoints import embedded
 from remit.checkpoints.embedded_access import Urls
@@ -20,11 +22,25 @@ _CONNECT_SECONDS = 10
 async def urls(settings: Settings) -> Urls:
     """The database as its owner's and as the application's role; starts the embedded one where it is used."""
     if settings.database_url is not None:
-        app = settings.database_url.get_secret_value()
-        owner = settings.owner_url.get_secret_value() if settings.owner_url is not None else ""
-        return Urls(owner_url=owner, app_url=app)
+        return Urls(
+            owner_url=_address("REMIT_OWNER_URL", settings.owner_url),
+            app_url=_address("REMIT_DATABASE_URL", settings.database_url),
+        )
     state = await embedded.status(settings.home)
     return state.urls or await embedded.up(settings.home, environment=settings.environment)
+
+
+def _address(name: str, given: SecretStr | None) -> str:
+    url = given.get_secret_value() if given is not None else ""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        # Not chained: libpq repeats the value, which may hold a password.
+        raise Misconfigured(
+            f"{name} has a value that cannot be used. Give an address such as postgresql://USER@HOST:PORT/NAME.",
+            code="setting",
+        ) from None
+    return url
 
 
 async def migrate(settings: Settings) -> str:

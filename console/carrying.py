@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from remit.checkpoints.database import Database, Row
+from remit.console import already
 from remit.console.exits import Exit, exit_of_run
 from remit.console.mandates import compiled
 from remit.console.render import many, safe
 from remit.console.screen import say
 from remit.console.services import Services
 from remit.tools.errors import Refused
-from remit.tools.states import RunStatus
+from remit.tools.states import Fact, RunStatus
 
 if TYPE_CHECKING:
     from remit.graph import RunEnd
@@ -40,6 +41,9 @@ _NEXT = {
     "limit": "A limit of the purpose is used up: see `remit mandate show {purpose}`.",
 }
 """What a person does about a pause; what is not named here goes on by itself."""
+
+_OF_THE_PLAN = ("policy", "model", "receiver")
+"""What a run can wait for before there is any operation: only its row knows."""
 
 
 async def require(database: Database, run_id: str) -> dict[str, Any]:
@@ -67,11 +71,14 @@ async def standing(database: Database, run_id: str) -> "RunEnd":
     from remit.graph import RunEnd
 
     row = await require(database, run_id)
-    waits: dict[str, int] = dict(row["waits"])
-    if row["ended_at"] is None:
-        waits = {}
-        for found in await database.rows("obstacles", run=run_id):
-            waits[found["obstacle"]] = waits.get(found["obstacle"], 0) + found["count"]
+    stored: dict[str, int] = row["waits"]
+    if row["ended_at"] is not None:
+        return RunEnd(run_id, RunStatus(row["status"]), row["reason"], dict(stored))
+    waits: dict[str, int] = {}
+    for found in await database.rows("obstacles", run=run_id):
+        waits[found["obstacle"]] = waits.get(found["obstacle"], 0) + found["count"]
+    if row["status"] != RunStatus.RUNNING:
+        waits = {kind: stored[kind] for kind in _OF_THE_PLAN if kind in stored} | waits
     return RunEnd(run_id, RunStatus(row["status"]), row["reason"], waits)
 
 
@@ -136,20 +143,25 @@ class End:
     """How a run stands after it was carried on, with what the ledger says beside it."""
 
     stood: "RunEnd"
-    purpose: str
+    run: Row
     cases: int
     gates: list[Row]
+    met: list[Row]
+    followed: int
+    """Operations of an ended run that were sent and whose outcome is not final."""
     code: Exit
 
     def document(self) -> dict[str, Any]:
         """The same as JSON. The keys are stable."""
         return {
             "run": self.stood.run_id,
-            "purpose": self.purpose,
+            "purpose": self.run["purpose"],
             "status": self.stood.status,
             "reason": self.stood.reason,
             "waits": self.stood.waits,
             "cases": self.cases,
+            "met": self.met,
+            "followed": self.followed,
             "exit": int(self.code),
         }
 
@@ -160,7 +172,21 @@ async def described(services: Services, stood: "RunEnd") -> End:
     row = await require(database, stood.run_id)
     cases = len(await database.rows("cases", run=stood.run_id))
     gates = await database.rows("gate_details", run=stood.run_id) if stood.paused else []
-    return End(stood, row["purpose"], cases, gates, exit_of_run(stood.status, stood.waits, cases))
+    found = await already.met(database, stood.run_id)
+    moving = 0 if stood.paused else await followed(database, stood.run_id)
+    return End(stood, row, cases, gates, found, moving, exit_of_run(stood.status, stood.waits, cases))
+
+
+async def followed(database: Database, run_id: str | None = None) -> int:
+    """Operations that the sweep follows to their end, of one run or of all: sent, not final, and nobody's case."""
+    scope = "all" if run_id is None else "run"
+    rows = await database.rows("in_motion", scope=scope, value=run_id or "")
+    return sum(row["count"] for row in rows if row["fact"] != Fact.NOT_SENT and row["obstacle"] != "case")
+
+
+def following(count: int) -> str:
+    """Who brings what was sent to its end."""
+    return f"{many(count, 'sent action')} not final yet: `remit work` follows what was sent to its end."
 
 
 def tell(end: End) -> None:
@@ -171,16 +197,18 @@ def tell(end: End) -> None:
         say(f"  {many(gate['count'], 'action')} behind {gate['kind']}: {gate['detail']}")
     if end.cases:
         say(f"  {many(end.cases, 'open case')}: `remit show {run_id}`.")
-    say(*next_steps(end.stood, end.purpose))
+    say(*(f"  {sentence}" for sentence in already.sentences(end.met)))
+    if end.followed:
+        say(f"  {following(end.followed)}")
+    say(*next_steps(end.stood, end.run))
 
 
-def next_steps(end: "RunEnd", purpose: str) -> list[str]:
-    """What somebody can do now, a sentence each; never empty."""
-    status = f"See what is true for whom: `remit status {purpose}`."
-    if end.status == RunStatus.STOPPED:
-        return [status, "An order stands over it: `remit lift ORDER`, then run it again."]
+def next_steps(end: "RunEnd", row: Row) -> list[str]:
+    """What somebody can do now, a sentence each; never empty. `row` is the run's."""
+    purpose = row["purpose"]
     if not end.paused:
-        return [status]
+        status = f"See what is true for whom: `remit status {purpose}`."
+        return [status] if end.status == RunStatus.COMPLETED else [status, *_again(row)]
     lines = [
         text.format(run=end.run_id, purpose=purpose) for kind, text in _NEXT.items() if end.waits.get(kind)
     ]
@@ -190,3 +218,14 @@ def next_steps(end: "RunEnd", purpose: str) -> list[str]:
             f"The rest goes on by itself while a worker runs: `remit resume {end.run_id} --wait`, or `remit work`."
         )
     return lines
+
+
+def _again(row: Row) -> list[str]:
+    """What has to be done before what was not sent can be proposed once more, and that."""
+    lines = []
+    if row["order_id"] is not None:
+        lines.append(f"An order stands over it: `remit lift {row['order_id']}`.")
+    if not row["mandate_live"] and row["superseded_at"] is None:
+        lines.append("Its mandate is over: `remit mandate grant FILE`.")
+    first = "Then propose" if lines else "Propose"
+    return [*lines, f"{first} again what was not sent: `remit run {row['purpose']}`."]

@@ -15,7 +15,7 @@ from remit.console.options import Yes
 from remit.console.prompts import confirm
 from remit.console.render import moment, quoted, span, subject_of
 from remit.console.screen import say
-from remit.console.settings import Settings, load
+from remit.console.settings import Settings, load, require_installation
 from remit.tools.actions import subject_id
 from remit.tools.errors import Refused
 
@@ -44,7 +44,7 @@ async def _up() -> None:
     from remit.console.services import opened
     from remit.sandbox import start
 
-    async with opened() as services:
+    async with opened(make=True) as services:
         with pretended.asking(services.settings) as home:
             for line in await databases.bring_up(services):
                 say(line)
@@ -88,6 +88,8 @@ async def _down(settings: Settings) -> None:
 
     with pretended.asking(settings) as home:
         stopped = await stop(home)
+    if not stopped:
+        require_installation(settings)
     say("The company is stopped; what it knows stays." if stopped else "The company was not running.")
 
 
@@ -120,7 +122,7 @@ async def _reset(settings: Settings, ledger: bool, yes: bool) -> None:
         say("Company and ledger are fresh. Next: `remit sandbox up`.")
         return
     if running:
-        async with opened(settings) as services, pretended.control(settings) as control:
+        async with opened(settings, make=True) as services, pretended.control(settings) as control:
             await _one_clock(control, await services.database(), 0)
     say(
         "The company is fresh. The ledger still holds what was done at the old one; --ledger makes that fresh, too."

@@ -4,13 +4,13 @@ import typer
 
 from remit.checkpoints import embedded
 from remit.console import access, identity
-from remit.console.edge import go
+from remit.console.edge import DATABASE_AWAY, go
 from remit.console.exits import Exit
 from remit.console.options import AsJson
 from remit.console.render import moment
 from remit.console.screen import print_json, say
 from remit.console.services import Services, opened
-from remit.console.settings import Settings, load
+from remit.console.settings import Settings, load, require_installation
 from remit.tools.errors import RemitError
 
 app = typer.Typer(no_args_is_help=True, help="The database: start, stop, look.")
@@ -23,7 +23,7 @@ def up() -> None:
 
 
 async def _up() -> None:
-    async with opened() as services:
+    async with opened(make=True) as services:
         for line in await bring_up(services):
             say(line)
     say("Next: `remit sandbox up` for the pretended company, or `remit mandate grant FILE`.")
@@ -53,6 +53,7 @@ def down() -> None:
 
 
 async def _down(settings: Settings) -> None:
+    require_installation(settings)
     if settings.database_url is not None:
         say("REMIT_DATABASE_URL is set, so there is no embedded Postgres to stop.")
     elif await embedded.down(settings.home):
@@ -69,10 +70,13 @@ def status(as_json: AsJson = False) -> None:
 
 async def _status(as_json: bool) -> int:
     settings = load()
+    require_installation(settings)
     found: dict[str, object] = {"running": False, "usable": False, "embedded": settings.database_url is None}
     if settings.database_url is None:
         state = await embedded.status(settings.home)
         found |= {"running": state.running, "pid": state.pid, "data": state.data and str(state.data)}
+        if not state.running:
+            found["why"] = DATABASE_AWAY
     if settings.database_url is not None or found["running"]:
         found |= await _look(settings)
     if as_json:

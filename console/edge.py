@@ -24,6 +24,11 @@ from remit.tools.errors import RemitError
 
 _SIGNAL_BASE = 128
 
+DATABASE_AWAY = (
+    "The database is away; what was recorded is safe. Start it with `remit db up`, then carry on with "
+    "`remit resume`."
+)
+
 
 class Ended(Exception):
     """Ends the command with this exit code; whatever had to be said was said."""
@@ -115,7 +120,9 @@ def _ending(error: BaseException) -> int:
 def _unexpected(error: BaseException) -> int:
     """Says what kind of error it was and where the rest stands. No argument of it is shown: it may hold a secret."""
     module = type(error).__module__.partition(".")[0]
-    if module in {"psycopg", "psycopg_pool"}:
+    if module in {"psycopg", "psycopg_pool"} and _away(error):
+        complain(DATABASE_AWAY)
+    elif module in {"psycopg", "psycopg_pool"}:
         complain(
             f"The database did not do what was asked ({type(error).__name__}). See `remit db status`; "
             f"the details are in {_written(error)}."
@@ -123,6 +130,15 @@ def _unexpected(error: BaseException) -> int:
     else:
         complain(f"Something unexpected happened ({type(error).__name__}). Report it with {_written(error)}.")
     return Exit.FAULT
+
+
+def _away(error: BaseException) -> bool:
+    """No connection, a lost one (SQLSTATE class 08), or a server that goes down or comes up (57P)."""
+    # Slow to import, and loaded already where such an error comes from.
+    from psycopg import OperationalError
+
+    state = error.sqlstate if isinstance(error, OperationalError) else "no connection's error"
+    return state is None or state.startswith(("08", "57P"))
 
 
 def _written(error: BaseException) -> str:

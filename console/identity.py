@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.checkpoints.people import People
 from remit.console.settings import Settings
-from remit.tools.errors import Refused
+from remit.tools.errors import Misconfigured, Refused
 
 ADMINISTRATOR = "administrator"
 
@@ -26,7 +26,10 @@ def secret(settings: Settings, token: str | None) -> str:
     """The secret of a token file, or of the file of that name in HOME/tokens. Raises Refused with what to do."""
     file = _file(settings, token)
     try:
-        # A pipe of that name would otherwise keep the command waiting for a writer.
+        # Before it is opened, which alone can change a device or wake up whoever waits at a pipe.
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise Refused(f"The token file {file} is no regular file. {_known(settings)}", code="token_file")
+        # A pipe that took its place since then would otherwise keep the command waiting for a writer.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, encoding="utf-8") as handle:
             mode = os.fstat(descriptor).st_mode
@@ -46,13 +49,19 @@ def secret(settings: Settings, token: str | None) -> str:
 
 def keep(settings: Settings, name: str, text: str) -> Path:
     """Write a secret to HOME/tokens/NAME. Raises Refused when there is one already: it may still be in use."""
-    settings.tokens.mkdir(mode=0o700, parents=True, exist_ok=True)
     file = settings.tokens / name
     try:
+        settings.tokens.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
         raise Refused(
             f"{file} is there already. Move it away, or name another file with --file.", code="token_file"
+        ) from error
+    except OSError as error:
+        raise Misconfigured(
+            f"The token file {file} cannot be written. Set REMIT_HOME to a folder of your own, or name another "
+            "file with --file.",
+            code="token_file",
         ) from error
     with os.fdopen(descriptor, "w") as handle:
         handle.write(text + "\n")

@@ -12,7 +12,7 @@ import typer
 from remit.checkpoints.database import Database, Row
 from remit.console.edge import go
 from remit.console.options import AsJson
-from remit.console.render import many, moment, money, quoted, span
+from remit.console.render import amounts, many, moment, money, quoted, span
 from remit.console.screen import heading, listing, say, table
 from remit.console.services import opened
 from remit.tools.actions import Json
@@ -156,7 +156,9 @@ def _what(group: dict[str, Any]) -> str:
 
 def reasons(found: Sequence[Json]) -> str:
     """Policy's reasons: each code, with its detail."""
-    parts = [one["code"] + (f" ({one['detail']})" if one.get("detail") else "") for one in found or []]
+    parts = [
+        one["code"] + (f" ({amounts(one['detail'])})" if one.get("detail") else "") for one in found or []
+    ]
     return "; ".join(parts) or "no reason was given"
 
 

@@ -20,6 +20,9 @@ from remit.tools.states import Fact
 
 _SCOPES = ("all", "mandate", "run")
 
+_LAST_ORDER = 2**63 - 1
+"""The database numbers orders in 64 bits."""
+
 
 def stop(
     scope: Annotated[str, typer.Argument(metavar="all|mandate|run")],
@@ -111,6 +114,11 @@ def lift(
 
 
 async def _lift(order: int, token: str | None) -> None:
+    if not 0 < order <= _LAST_ORDER:
+        raise Refused(
+            "ORDER is the number of no order. Give one that stands over the listing of `remit runs`.",
+            code="usage",
+        )
     async with opened() as services:
         secret = identity.secret(services.settings, token)
         people = await services.people()

@@ -4,11 +4,12 @@ Keeps the screen honest (DESIGN section 12): control, direction and invisible ch
 so that no record can hide a line, reverse an amount or colour a word.
 """
 
+import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
-from babel.numbers import format_currency, get_currency_precision
+from babel.numbers import format_currency, get_currency_precision, is_currency
 
 _SHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories that are no visible sign: controls, directions, surrogates, private, unassigned, separators."""
@@ -17,6 +18,9 @@ _BLANKS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Signs of other categories that take room, or none, and show nothing."""
 
 _MOST = 160
+
+_MINOR = re.compile(r"(?<![\w.,-])(\d{1,18}) ([A-Z]{3})(?!\w)")
+"""An amount as policy writes it: whole minor units and a currency's code."""
 
 
 def safe(value: object) -> str:
@@ -42,6 +46,13 @@ def money(amount_minor: int, currency: str) -> str:
     amount = Decimal(amount_minor).scaleb(-get_currency_precision(currency))
     return format_currency(amount, currency, format="#,##0.00\u00a0\u00a4\u00a4", locale="en").replace(
         "\u00a0", " "
+    )
+
+
+def amounts(text: str) -> str:
+    """Policy's words, each amount in minor units as money: `24000 USD of credit.issue` is 240.00 USD of it."""
+    return _MINOR.sub(
+        lambda found: money(int(found[1]), found[2]) if is_currency(found[2]) else found[0], text
     )
 
 

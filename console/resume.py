@@ -57,10 +57,11 @@ async def _resume(run: str | None, wait: bool, timeout: float, as_json: bool) ->
             )
             if not as_json:
                 carrying.tell(ends[-1])
+        moving = 0 if ends else await carrying.followed(database)
     if as_json:
         print_json({"runs": [end.document() for end in ends]})
     elif not ends:
-        say("No run can carry on. See `remit runs`.")
+        say(*([carrying.following(moving)] if moving else []), "No run can carry on. See `remit runs`.")
     return max((end.code for end in ends), default=Exit.DONE)
 
 

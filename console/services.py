@@ -14,7 +14,7 @@ from remit.checkpoints.people import People
 from remit.checkpoints.sweep import Sweep
 from remit.checkpoints.workers import Worker
 from remit.console import access, places
-from remit.console.settings import Settings, load
+from remit.console.settings import Settings, load, require_installation
 from remit.tools.catalogue import Catalogue, credit_catalogue
 from remit.tools.errors import Misconfigured, NoAnswer
 from remit.tools.ports import Reach, inert
@@ -132,7 +132,13 @@ class Services:
         """This process as a worker, from now to its end."""
         if self._worker is None:
             database = await self.database()
-            worker = await Worker.begin(database, self.settings.home)
+            try:
+                worker = await Worker.begin(database, self.settings.home)
+            except OSError as error:
+                raise Misconfigured(
+                    f"Nothing can be written to {self.settings.home}. Set REMIT_HOME to a folder of your own.",
+                    code="home",
+                ) from error
             self._stack.push_async_callback(worker.end, database)
             self._worker = worker
         return self._worker
@@ -183,10 +189,16 @@ class Services:
 
 
 @asynccontextmanager
-async def opened(settings: Settings | None = None, reach: Reach = inert) -> AsyncIterator[Services]:
+async def opened(
+    settings: Settings | None = None, reach: Reach = inert, *, make: bool = False
+) -> AsyncIterator[Services]:
     """The parts of this process, by its settings. Closes what was opened, in reverse order.
 
-    `reach` is called at the runner's recovery points.
+    `reach` is called at the runner's recovery points. Raises Misconfigured where there is no installation, unless the
+    command is to `make` one.
     """
+    settings = settings or load()
+    if not make:
+        require_installation(settings)
     async with AsyncExitStack() as stack:
-        yield Services(settings or load(), stack, reach)
+        yield Services(settings, stack, reach)

@@ -85,8 +85,26 @@ def load() -> Settings:
     except ValidationError as error:
         wrong = " ".join(_sentence(str(one["loc"][0])) for one in error.errors())
         raise Misconfigured(wrong, code="setting") from None
+    _check_home(settings.home)
     _check_environment(settings)
     return settings
+
+
+def require_installation(settings: Settings) -> None:
+    """Raises Misconfigured where nothing was installed yet, so that no command that only looks makes anything."""
+    if settings.database_url is not None:
+        return
+    try:
+        installed = _there(settings.home.expanduser() / "postgres.json")
+    except PermissionError:
+        # Somebody else's: whoever reads it says so.
+        installed = True
+    if not installed:
+        raise Misconfigured(
+            f"There is no installation in {settings.home.absolute()}. Is this the right folder? Set REMIT_HOME, "
+            "or make one: `remit sandbox up`.",
+            code="no_installation",
+        )
 
 
 def variable(name: str) -> str:
@@ -105,6 +123,28 @@ def _refuse_slip(name: str, known: list[str]) -> None:
 def _sentence(name: str) -> str:
     remedy = _REMEDIES.get(name, _URL_REMEDY if name.endswith("_url") else "Correct it")
     return f"{variable(name)} has a value that cannot be used. {remedy}, or unset it."
+
+
+def _check_home(home: Path) -> None:
+    """It is a folder, or can become one: the nearest thing on its way that exists is a folder."""
+    try:
+        whole = home.expanduser().absolute()
+        usable = next(part for part in (whole, *whole.parents) if _there(part)).is_dir()
+    except (OSError, RuntimeError):
+        usable = False
+    if not usable:
+        raise Misconfigured(
+            "REMIT_HOME is no folder and cannot become one. Set it to a folder of your own, or unset it.",
+            code="setting",
+        )
+
+
+def _there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _check_environment(settings: Settings) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.checkpoints.database import Database
-from remit.console import carrying
+from remit.checkpoints.database import Database, Row
+from remit.console import already, carrying
 from remit.console.edge import go
 from remit.console.exits import Exit
 from remit.console.options import AsJson
@@ -19,6 +19,7 @@ from remit.tools.errors import Refused
 
 if TYPE_CHECKING:
     from remit.graph import Report
+    from remit.graph.report import Checked
 
 
 def status(
@@ -41,9 +42,11 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
         reports = await _reports(services, purposes, subject)
         orders, warning = await standing_orders(database), await sweep_warning(database)
         told = {report.purpose: _told(report, subject) for report in reports} if subject is not None else {}
+        found = {run["id"]: await already.met(database, run["id"]) for r in reports for run in r.runs}
         if as_json:
             print_json(
                 {
+                    "met": found,
                     "orders": orders,
                     "warning": warning,
                     "reports": [r.to_json() for r in reports],
@@ -53,7 +56,7 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
         else:
             _head([order_line(order) for order in orders], warning)
             for report in reports:
-                _tell_honestly(report, told[report.purpose]) if tell else _show(report, subject)
+                _tell_honestly(report, told[report.purpose]) if tell else _show(report, subject, found)
         if not reports and not as_json:
             say("Nothing was ever proposed here. Next: `remit mandate grant FILE`, then `remit run PURPOSE`.")
     return Exit.CASES if any(report.cases for report in reports) else Exit.DONE
@@ -105,11 +108,12 @@ def _tell_honestly(report: "Report", sentences: list[str]) -> None:
     say(*(f"  {sentence}" for sentence in sentences))
 
 
-def _show(report: "Report", subject: str | None) -> None:
+def _show(report: "Report", subject: str | None, met: dict[str, list[Row]]) -> None:
     about = f" for {subject}" if subject else ""
     heading(f"{report.purpose}{about}, as of {moment(report.as_of)}, by the systems of record")
     for run in report.runs:
         say(f"  {run['id']}: {run['status']}. {run['reason']}")
+        say(*(f"    {sentence}" for sentence in already.sentences(met[run["id"]])))
     counted = report.counts().items()
     say(
         *(
@@ -166,9 +170,18 @@ def _show_doubts(report: "Report") -> None:
     for case in report.cases:
         say(f"OPEN CASE {case['id']}: {case['key']}: {case['code']}: {case['detail']}", style="bold red")
     for said in report.statements:
-        proved = "" if said.proved is None else f" (proved: {said.proved})"
-        verdict = "the evidence bears it out" if said.borne_out else "the evidence does NOT bear it out"
-        say(f"The agent states {quoted(said.text)}: {verdict}{proved}.")
+        say(f"{said.run_id}: the agent states {quoted(said.text)}: {_verdict(said)}.")
+
+
+def _verdict(said: "Checked") -> str:
+    match said.borne_out:
+        case None:
+            return "nothing checkable was claimed"
+        case True:
+            return f"count {said.count} of {said.step} matches the evidence; the text was not checked"
+        case False:
+            proved = "" if said.proved is None else f" (proved: {said.proved})"
+            return f"the evidence does NOT bear it out{proved}"
 
 
 def _conflict(conflict: dict[str, Any]) -> str:

@@ -7,12 +7,15 @@ import typer
 from remit.console import identity
 from remit.console.edge import go
 from remit.console.options import AsJson, Token
-from remit.console.render import moment
+from remit.console.render import moment, quoted, safe
 from remit.console.screen import listing, say, table
 from remit.console.services import opened
 from remit.tools.errors import Refused
 
 app = typer.Typer(no_args_is_help=True, help="Identities: who may say what.")
+
+_LONGEST_NAME = 60
+"""Characters of a person's name: it has to fit a listing, and be a file's name."""
 
 
 @app.command()
@@ -30,10 +33,11 @@ def new(
 
 
 async def _new(person: str, role: str, days: float, file: str | None, token: str | None) -> None:
+    _check_person(person)
     name = file or person
-    if "/" in name or name.startswith("."):
+    if "/" in name or name.startswith(".") or not _nameable(name):
         raise Refused(
-            f"{name!r} is no name for a token file. Use letters, digits and dashes.", code="token_file"
+            f"{quoted(name)} is no name for a token file. Use letters, digits and dashes.", code="token_file"
         )
     async with opened() as services:
         minter = identity.secret(services.settings, token)
@@ -45,6 +49,19 @@ async def _new(person: str, role: str, days: float, file: str | None, token: str
         say(
             f"{id_}: {person} as {role}, until {moment(expires)}. The secret is in {kept}; give it to nobody else."
         )
+
+
+def _check_person(person: str) -> None:
+    if not _nameable(person):
+        raise Refused(
+            f"PERSON {quoted(person, _LONGEST_NAME)} is no name. Use 1 to {_LONGEST_NAME} visible characters, for "
+            "example finance-lead.",
+            code="usage",
+        )
+
+
+def _nameable(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST_NAME and bool(name.strip()) and safe(name) == name
 
 
 def _check_role(role: str) -> None:

@@ -58,7 +58,7 @@ RUN = {
     *("id", "purpose", "mandate_hash", "owner", "agent", "agent_version", "status", "reason", "waits"),
     *("created_at", "ended_at", "worker", "held", "order_id"),
 }
-END = {"run", "purpose", "status", "reason", "waits", "cases", "exit"}
+END = {"run", "purpose", "status", "reason", "waits", "cases", "met", "followed", "exit"}
 
 
 def issued(remit: Remit) -> list[dict[str, Any]]:
@@ -110,7 +110,7 @@ def test_the_inbox_says_what_how_much_who_asks_who_decides_and_why(asked: Remit)
     out = asked.done("inbox")
     for passage in (
         "24 x 10.00 USD = 240.00 USD",
-        "ask_above",
+        "ask_above_amount (240.00 USD of credit.issue)",
         "asked by credit-agent",
         "finance_lead",
         "left)",
@@ -183,13 +183,17 @@ def test_an_approved_campaign_runs_to_its_end_and_only_once(asked: Remit) -> Non
         assert passage in said.out
     assert asked("sandbox", "check", "outage-0611", "--final").code == 0
     before = dump(asked.home)
-    assert asked("run", "outage-0611", "--token", "support-manager").code == 0
+    first = asked.last_run()
+    again = asked("run", "outage-0611", "--token", "support-manager")
+    assert again.code == 0
+    assert f"of its proposals: completed already, by {first}." in again.out
     asked.done("mandate", "grant", CORRECTED, "--token", "support-manager", "--yes")
     assert asked("run", "outage-0611", "--token", "support-manager").code == 0
     after = dump(asked.home)
     assert (after["credits"], after["messages"]) == (before["credits"], before["messages"])
     shown = asked.done("status", "104")
-    assert "the evidence bears it out" in shown
+    assert "matches the evidence; the text was not checked" in shown
+    assert f"completed already, by {first}." in shown
     told = asked.done("status", "104", "--tell")
     assert "credit (10.00 USD): done" in told
 
@@ -199,7 +203,7 @@ def test_status_tells_each_fact_with_its_source(asked: Remit) -> None:
     approve(asked, "--only", "104")
     asked("resume", asked.last_run())
     found = asked.json("status", "104")
-    assert set(found) == {"orders", "warning", "reports", "told"}
+    assert set(found) == {"met", "orders", "warning", "reports", "told"}
     (report,) = found["reports"]
     cell = next(cell for cell in report["cells"] if cell["step"] == "credit")
     assert (cell["subject"], cell["amount_minor"], cell["source"]) == (
@@ -275,7 +279,8 @@ def test_a_stop_is_in_force_and_its_summary_says_what_stands_where(asked: Remit)
     assert set(order) == {"id", "kind", "scope", "value", "reason", "issued_by", "issued_at"}
     said = asked("resume")
     assert said.code == 4
-    assert "STOPPED" in said.out
+    for passage in ("STOPPED", "`remit lift 1`", "`remit run outage-0611`"):
+        assert passage in said.out
     assert asked.json("inbox")["approvals"] == []
     assert "lifted" in asked.done("lift", "1", "--token", "support-manager")
     assert asked.json("runs")["orders"] == []
@@ -293,6 +298,7 @@ def test_a_stop_is_in_force_and_its_summary_says_what_stands_where(asked: Remit)
         (("stop", "run", "run-000000"), 1, "nothing was stopped"),
         (("stop", "mandate", "outage-9999"), 1, "nothing was stopped"),
         (("lift", "99"), 1, "no order 99"),
+        (("lift", "9" * 21), 2, "ORDER is the number of no order"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused(
@@ -365,6 +371,10 @@ def test_without_an_answer_of_policy_nothing_is_sent(granted: Remit, monkeypatch
     said = granted("run", "outage-0611", "--token", "support-manager")
     assert said.code == 3
     assert "`remit policy check`" in said.out
+    said = granted("resume", "--wait", "--timeout", "0.5")
+    assert said.code == 3
+    assert "`remit policy check`" in said.out
+    assert granted.json("resume", "--wait", "--timeout", "0.5")["runs"][0]["waits"].get("policy")
     monkeypatch.delenv("REMIT_POLICY_ENGINE")
     assert granted("resume").code == 3
     assert granted.open_approval()["actions"] == 24

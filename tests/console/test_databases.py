@@ -3,6 +3,7 @@
 import pytest
 
 from remit.checkpoints.embedded_access import Urls
+from remit.console.edge import DATABASE_AWAY
 
 from .conftest import Remit
 
@@ -70,6 +71,31 @@ def test_a_database_that_does_not_answer_is_no_traceback(
     assert "REMIT_DATABASE_URL" in said.errors
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("runs",), ("status",), ("inbox",), ("resume", "--wait"), ("work", "--once"), ("token", "list")),
+        *(("stop", "all"), ("lift", "1"), ("run", "outage-0611"), ("inbox", "a-1"), ("sandbox", "clock")),
+        *(("db", "status"), ("db", "down"), ("sandbox", "down")),
+    ],
+)
+def test_a_folder_without_an_installation_stays_as_it_is(bare: Remit, words: tuple[str, ...]) -> None:
+    """In the wrong folder nothing is started, and nobody takes an empty ledger for the true one."""
+    said = bare(*words)
+    assert said.code == 1
+    assert f"There is no installation in {bare.home}." in said.errors
+    assert not bare.home.exists()
+
+
+def test_an_address_that_is_none_names_its_variable(bare: Remit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The value, which may hold a password, is not repeated."""
+    monkeypatch.setenv("REMIT_DATABASE_URL", "zz-secret")
+    said = bare("runs")
+    assert said.code == 1
+    assert said.errors.startswith("REMIT_DATABASE_URL has a value that cannot be used.")
+    assert "zz-secret" not in said.errors
+
+
 def test_somebody_else_s_database_is_not_stopped(remit: Remit) -> None:
     """`down` is about the embedded one."""
     assert "no embedded Postgres to stop" in remit.done("db", "down")
@@ -88,6 +114,9 @@ def test_the_embedded_database_starts_on_demand_and_stops(bare: Remit) -> None:
         code, _, errors = remit("db", "up")
         assert (code, errors) == (0, "")
         assert "is stopped" in remit("db", "down")[1]
+        code, out, _ = remit("db", "status")
+        assert code == 1
+        assert DATABASE_AWAY in out
         code, out, _ = remit("token", "list")
         assert code == 0
         assert "administrator" in out

@@ -11,6 +11,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import typer
+from psycopg_pool import PoolTimeout
 
 from remit.console import edge
 from remit.console.exits import Exit, exit_of_run
@@ -100,6 +101,19 @@ def test_a_database_that_refuses_is_named_as_such(capsys: pytest.CaptureFixture[
     """The remedy is another one than for a defect."""
     assert running(raising(psycopg.errors.DiskFull("no space"))) == Exit.FAULT
     assert "`remit db status`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [PoolTimeout("none free"), psycopg.OperationalError("gone"), psycopg.errors.AdminShutdown("ends")],
+)
+def test_a_database_that_is_away_is_started_again(
+    error: Exception, capsys: pytest.CaptureFixture[str], clean: Path
+) -> None:
+    """What was recorded is safe, and the way on is named; there is nothing to report."""
+    assert running(raising(error)) == Exit.FAULT
+    assert capsys.readouterr().err == edge.DATABASE_AWAY + "\n"
+    assert not (clean / "errors").exists()
 
 
 def test_an_interrupt_is_no_error(capsys: pytest.CaptureFixture[str], clean: Path) -> None:

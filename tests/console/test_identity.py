@@ -120,6 +120,15 @@ def test_the_variable_names_a_token_file_too(staffed: Remit, monkeypatch: pytest
     staffed.done("token", "new", "someone", "--role", "support_manager")
 
 
+@pytest.mark.parametrize("person", ["", " ", "a\nb", "x" * 61])
+def test_a_person_has_a_name_that_can_be_shown(staffed: Remit, person: str) -> None:
+    """It stands in listings and decisions, on one line."""
+    said = staffed("token", "new", person, "--role", "finance_lead", "--token", "administrator")
+    assert said.code == 2
+    assert said.errors.startswith("PERSON ")
+    assert len(said.errors.splitlines()) == 1
+
+
 def test_a_name_cannot_leave_the_folder(staffed: Remit) -> None:
     """Token files are kept together, or nobody knows where they are."""
     said = staffed("token", "new", "../elsewhere", "--role", "finance_lead", "--token", "administrator")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.console.render import many, moment, money, quoted, safe, span, subject_of
+from remit.console.render import amounts, many, moment, money, quoted, safe, span, subject_of
 from remit.console.screen import complain, print_json, say, table
 
 ESCAPE, BELL, OVERRIDE, ZERO_WIDTH, FILLER = "\x1b", "\x07", "\u202e", "\u200b", "\u3164"
@@ -102,6 +102,20 @@ def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
 def test_money_has_the_decimals_of_its_currency(amount: int, currency: str, text: str) -> None:
     """Minor units are whole numbers; no float is on the way."""
     assert money(amount, currency) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("24000 USD of credit.issue", "240.00 USD of credit.issue"),
+        ("1000 JPY, 1234500 USD of it", "1,000 JPY, 12,345.00 USD of it"),
+        ("24 of credit.issue", "24 of credit.issue"),
+        ("12 VIP of 10.50 USD, c-104 USD, 5 USDX", "12 VIP of 10.50 USD, c-104 USD, 5 USDX"),
+    ],
+)
+def test_policy_s_minor_units_are_shown_as_money(text: str, shown: str) -> None:
+    """An approver never sees a hundredfold amount; whatever is no amount of a currency stays."""
+    assert amounts(text) == shown
 
 
 def test_times_are_utc() -> None:

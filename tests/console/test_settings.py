@@ -43,6 +43,16 @@ def test_a_wrong_value_names_variable_and_remedy(
     assert remedy in message
 
 
+@pytest.mark.parametrize("below", ["", "below/it"])
+def test_a_home_that_is_a_file_is_refused(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, below: str
+) -> None:
+    """Before anything is written, and with the variable's name."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("REMIT_HOME", str(tmp_path / "file" / below))
+    assert refusal().startswith("REMIT_HOME is no folder")
+
+
 def test_a_value_is_never_repeated_in_the_message(clean: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address may hold a password, and messages end in logs."""
     monkeypatch.setenv("REMIT_PAYMENTS_URL", "ftp://user:hunter2@payments")
