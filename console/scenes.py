@@ -157,7 +157,7 @@ async def stop(stage: Stage) -> None:
 async def _second_campaign(stage: Stage) -> Command:
     """A run that is under way: its first credits have reached a provider that answers and settles slowly."""
     say("This time the provider settles slowly, and answers slowly.")
-    for kind, seconds in (("slow_settle", "10"), ("delay_after", "3")):
+    for kind, seconds in (("slow_settle", "7"), ("delay_after", "3")):
         rule = ("payments", kind, "POST /credits", "--times", "0", "--seconds", seconds)
         await stage.remit("sandbox", "fault", "add", *rule)
     words = ("mandate", "grant", f"mandates/{_SECOND}.yaml", "--token", "support-manager", "--yes")

@@ -64,12 +64,26 @@ def busy() -> float:
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
+FIXED_LOOP_SECONDS = 0.5
+"""What the loop below takes on a machine that is not slowed down; the minute is meant for such a one."""
+
+
+def slowed() -> float:
+    """By how much slower than that this machine computes now, 1 at the least: a shared one may be twice as slow."""
+    began = time.perf_counter()
+    total = 0
+    for number in range(10_000_000):
+        total += number
+    return max(1.0, (time.perf_counter() - began) / FIXED_LOOP_SECONDS)
+
+
 @pytest.mark.slow
 def test_the_whole_story_is_told_in_under_a_minute(bare: Remit) -> None:
     """Exit 0, every scene in its order, and neither process nor file is left."""
+    slow_before = slowed()
     began = time.monotonic()
     process = bare.process("demo")
-    out, errors = process.communicate(timeout=3 * LIMIT_SECONDS)
+    out, errors = process.communicate(timeout=4 * LIMIT_SECONDS)
     took = time.monotonic() - began
     assert (process.returncode, errors) == (0, ""), out[-3000:]
     told = 0
@@ -81,7 +95,7 @@ def test_the_whole_story_is_told_in_under_a_minute(bare: Remit) -> None:
     assert home is not None
     assert not Path(home[1]).exists()
     with watched_processes(home[1]):
-        assert took < LIMIT_SECONDS * busy()
+        assert took < LIMIT_SECONDS * max(busy(), slow_before, slowed())
     assert out.count("$ remit ") >= 20
 
 
