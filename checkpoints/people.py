@@ -106,6 +106,12 @@ class People:
         assert row is not None
         return row
 
+    async def freeze(self, secret: str, scope: str, value: str, reason: str) -> Row:
+        """Place a freeze: what waits within the scope keeps waiting, and nothing new is allowed. For leads only."""
+        row = await self._database.row("freeze", secret=secret, scope=scope, value=value, reason=reason)
+        assert row is not None
+        return row
+
     async def lift(self, secret: str, id_: int) -> Row:
         """Lift an order: {order_id, cancelled}. What it kept back is closed first and has to be proposed again."""
         row = await self._database.row("lift", secret=secret, id=id_)

@@ -75,19 +75,19 @@ SELECT remit.new_thread(%(run)s, %(token)s, %(state)s, %(why)s, %(fingerprint)s)
 -- name: run
 SELECT r.*, m.document, m.grantor, m.grantor_role, m.granted_at, m.superseded_at, m.revoked_at, l.token, l.worker, l.lease_until,
        l.lease_until > clock_timestamp() AS held, remit.mandate_live(r.mandate_hash) AS mandate_live,
-       remit.order_over(r.id, r.purpose, r.mandate_hash) AS order_id
+       remit.stop_of_run(r) AS order_id
 FROM remit.runs r JOIN remit.mandates m ON m.hash = r.mandate_hash JOIN remit.leases l ON l.run_id = r.id WHERE r.id = %(run)s
 
 -- name: runs
 SELECT r.id, r.purpose, r.mandate_hash, r.owner, r.agent, r.agent_version, r.status, r.reason, r.waits, r.created_at, r.ended_at,
-       l.worker, l.lease_until > clock_timestamp() AS held, remit.order_over(r.id, r.purpose, r.mandate_hash) AS order_id
+       l.worker, l.lease_until > clock_timestamp() AS held, remit.stop_of_run(r) AS order_id
 FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id
 WHERE %(all)s OR r.ended_at IS NULL OR r.ended_at > clock_timestamp() - interval '7 days'
 ORDER BY r.created_at DESC LIMIT %(limit)s
 
 -- name: runs_of_purpose
 SELECT r.id, r.purpose, r.mandate_hash, r.owner, r.agent, r.agent_version, r.status, r.reason, r.waits, r.created_at, r.ended_at,
-       l.worker, l.lease_until > clock_timestamp() AS held, remit.order_over(r.id, r.purpose, r.mandate_hash) AS order_id
+       l.worker, l.lease_until > clock_timestamp() AS held, remit.stop_of_run(r) AS order_id
 FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id WHERE r.purpose = %(purpose)s ORDER BY r.created_at DESC
 
 -- name: threads
@@ -287,10 +287,35 @@ FROM remit.standing WHERE state = 'PENDING' AND (obligations ->> 'hold_seconds')
 -- name: cancel_holds
 SELECT * FROM remit.cancel_holds(%(secret)s, %(ids)s)
 
+-- name: barred
+SELECT w.key, (SELECT s.kind FROM remit.orders s WHERE s.lifted_at IS NULL
+                AND remit.covers(s, r.id, r.purpose, r.mandate_hash, r.agent, r.agent_version, w.tool, w.effect, w.subject)
+               ORDER BY s.kind DESC LIMIT 1) AS kind
+FROM remit.runs r, unnest(%(keys)s::text[], %(tools)s::text[], %(effects)s::text[], %(subjects)s::text[]) w (key, tool, effect, subject)
+WHERE r.id = %(run)s
+
+-- name: done_within
+SELECT o.purpose, o.mandate_hash, count(*) AS done FROM remit.orders s JOIN remit.operations o
+  ON remit.covers(s, o.run_id, o.purpose, o.mandate_hash, o.agent, o.agent_version, o.tool, o.effect, o.subject)
+WHERE s.id = %(order)s AND o.state = 'SETTLED' AND o.purpose IN (
+    SELECT r.purpose FROM remit.runs r WHERE r.ended_at IS NULL OR r.ended_at > clock_timestamp() - interval '1 day')
+GROUP BY 1, 2 ORDER BY 1, 2
+
 -- name: in_motion
-SELECT shown_fact AS fact, obstacle, step, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount, currency FROM remit.standing
-WHERE state NOT IN ('SETTLED', 'CLOSED') AND (%(scope)s = 'all' OR (%(scope)s = 'run' AND run_id = %(value)s)
-   OR (%(scope)s = 'mandate' AND %(value)s IN (purpose, mandate_hash))) GROUP BY 1, 2, 3, 6 ORDER BY 1, 2
+SELECT o.shown_fact AS fact, o.obstacle, o.step, count(*) AS count, coalesce(sum(o.amount_minor), 0)::bigint AS amount, o.currency
+FROM remit.orders s JOIN remit.standing o
+  ON remit.covers(s, o.run_id, o.purpose, o.mandate_hash, o.agent, o.agent_version, o.tool, o.effect, o.subject)
+WHERE s.id = %(order)s AND o.state NOT IN ('SETTLED', 'CLOSED') GROUP BY 1, 2, 3, 6 ORDER BY 1, 2
+
+-- name: followed
+SELECT count(*) AS count FROM remit.standing
+WHERE state IN ('SENDING', 'UNKNOWN', 'ACCEPTED') AND obstacle <> 'case' AND (%(run)s::text IS NULL OR run_id = %(run)s)
+
+-- name: freeze
+SELECT * FROM remit.freeze(%(secret)s, %(scope)s, %(value)s, %(reason)s)
+
+-- name: cancel_stopped
+SELECT remit.cancel_stopped() AS cancelled
 
 -- name: operations_of_purpose
 SELECT s.id, s.key, s.revision, s.step, s.subject, s.effect, s.tool, s.state, s.closed, s.closed_detail, s.shown_fact AS fact, s.obstacle, s.intent,

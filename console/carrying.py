@@ -17,7 +17,7 @@ from remit.console.render import many, safe
 from remit.console.screen import say
 from remit.console.services import Services
 from remit.tools.errors import Refused
-from remit.tools.states import Fact, RunStatus
+from remit.tools.states import RunStatus
 
 if TYPE_CHECKING:
     from remit.graph import RunEnd
@@ -38,6 +38,7 @@ _NEXT = {
     "policy": "Policy gives no answer: `remit policy check`, then `remit resume {run}`.",
     "model": "The model gives no answer: look at REMIT_MODEL_URL, then `remit resume {run}`.",
     "receiver": "A receiver gives no answer: look at it, then `remit resume {run}`.",
+    "freeze": "A freeze is in force: it stands over `remit runs`, and a lead lifts it with `remit lift ORDER`.",
     "limit": "A limit of the purpose is used up: see `remit mandate show {purpose}`.",
 }
 """What a person does about a pause; what is not named here goes on by itself."""
@@ -179,9 +180,8 @@ async def described(services: Services, stood: "RunEnd") -> End:
 
 async def followed(database: Database, run_id: str | None = None) -> int:
     """Operations that the sweep follows to their end, of one run or of all: sent, not final, and nobody's case."""
-    scope = "all" if run_id is None else "run"
-    rows = await database.rows("in_motion", scope=scope, value=run_id or "")
-    return sum(row["count"] for row in rows if row["fact"] != Fact.NOT_SENT and row["obstacle"] != "case")
+    count: int = await database.value("followed", run=run_id)
+    return count
 
 
 def following(count: int) -> str:

@@ -34,6 +34,7 @@ _SINGLE = {
     "work": "work",
     "serve": "serve",
     "stop": "orders",
+    "freeze": "orders",
     "lift": "orders",
     "status": "status",
     "catalogue": "catalogue",

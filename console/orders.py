@@ -1,4 +1,4 @@
-"""`remit stop` and `remit lift`: standing orders.
+"""`remit stop`, `remit freeze` and `remit lift`: standing orders.
 
 Keeps I4 and I6: the order is in force before anything else is looked at, and the summary says no more than the ledger
 knows at that moment: what is done, what is still moving, what needs whom.
@@ -12,58 +12,80 @@ from remit.checkpoints.database import Database, Row
 from remit.console import identity
 from remit.console.edge import go
 from remit.console.options import Token
-from remit.console.render import many, money
+from remit.console.render import many, money, quoted, subject_of
 from remit.console.screen import order_line, say, sweep_warning
 from remit.console.services import opened
+from remit.tools.catalogue import credit_catalogue
 from remit.tools.errors import Refused
 from remit.tools.states import Fact
 
-_SCOPES = ("all", "mandate", "run")
+_SCOPES = ("all", "mandate", "run", "agent", "version", "tool", "effect", "subject")
+
+_DONE = {"stop": "stopped", "freeze": "frozen"}
 
 _LAST_ORDER = 2**63 - 1
 """The database numbers orders in 64 bits."""
 
+Scope = Annotated[str, typer.Argument(metavar="|".join(_SCOPES))]
+Over = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME]",
+        help="A purpose or mandate's hash, a run, an agent, an agent version, a tool, an effect, or a subject.",
+    ),
+]
+Why = Annotated[str, typer.Option("--because", metavar="TEXT", help="The reason, shown wherever it stands.")]
 
-def stop(
-    scope: Annotated[str, typer.Argument(metavar="all|mandate|run")],
-    value: Annotated[
-        str, typer.Argument(metavar="[M|R]", help="The mandate's purpose or hash, or the run.")
-    ] = "",
-    because: Annotated[
-        str, typer.Option("--because", metavar="TEXT", help="The reason, shown wherever it stands.")
-    ] = "",
-    token: Token = None,
-) -> None:
+
+def stop(scope: Scope, value: Over = "", because: Why = "", token: Token = None) -> None:
     """Let nothing forward begin any more within a scope, from now on. Anybody with a token may."""
-    go(_stop(scope, value, because, token))
+    go(_order("stop", scope, value, because, token))
 
 
-async def _stop(scope: str, value: str, because: str, token: str | None) -> None:
-    if scope not in _SCOPES or (scope == "all") != (value == ""):
-        raise Refused(
-            "Write `remit stop all`, `remit stop mandate PURPOSE` or `remit stop run RUN`.", code="usage"
-        )
+def freeze(scope: Scope, value: Over = "", because: Why = "", token: Token = None) -> None:
+    """Keep everything back within a scope until it is lifted, and allow nothing new. For leads and administrators."""
+    go(_order("freeze", scope, value, because, token))
+
+
+async def _order(kind: str, scope: str, value: str, because: str, token: str | None) -> None:
+    value = _checked(kind, scope, value)
     async with opened() as services:
         secret = identity.secret(services.settings, token)
         people = await services.people()
-        order = await people.stop(secret, scope, value, because)
+        place = people.stop if kind == "stop" else people.freeze
+        order = await place(secret, scope, value, because)
         say(order_line(order), style="bold red")
         database = await services.database()
-        await _summary(database, scope, value)
+        await _summary(database, order)
         if (warning := await sweep_warning(database)) is not None:
             say(warning, style="yellow")
         say("What is true for whom, by the systems of record: `remit status`.")
 
 
-async def _summary(database: Database, scope: str, value: str) -> None:
-    for purpose, mandate_hash, run in await _within(database, scope, value):
-        rows = await database.rows("operations_of_purpose", purpose=purpose, subject=None)
-        mine = [row for row in rows if run in (None, row["run_id"])]
-        done = sum(row["fact"] == Fact.COMPLETED for row in mine)
-        say(
-            f"  {purpose} ({mandate_hash[:15]}): {many(done, 'effect')} completed, as far as the ledger knows."
+def _checked(kind: str, scope: str, value: str) -> str:
+    """The value as the ledger writes it. A misspelled tool would stop nothing and look like a stop."""
+    if scope not in _SCOPES or (scope == "all") != (value == ""):
+        raise Refused(
+            f"Write `remit {kind} all`, `remit {kind} mandate PURPOSE`, `remit {kind} run RUN`, or name an agent, "
+            "version, tool, effect or subject in the same way.",
+            code="usage",
         )
-    moving = await database.rows("in_motion", scope=scope, value=value)
+    contracts = [tool.contract for tool in credit_catalogue().writes()]
+    known = {"tool": {c.name for c in contracts}, "effect": {c.effect for c in contracts}}.get(scope)
+    if known is not None and value not in known:
+        has = ", ".join(sorted(known))
+        raise Refused(
+            f"The catalogue has no {scope} {quoted(value)}, so nothing was {_DONE[kind]}. It has: {has}.",
+            code="usage",
+        )
+    return subject_of(value) if scope == "subject" else value
+
+
+async def _summary(database: Database, order: Row) -> None:
+    for row in await database.rows("done_within", order=order["id"]):
+        done = many(row["done"], "effect")
+        say(f"  {row['purpose']} ({row['mandate_hash'][:15]}): {done} completed, as far as the ledger knows.")
+    moving = await database.rows("in_motion", order=order["id"])
     for row in moving:
         say(f"  {_line(row)}")
     if not moving:
@@ -76,6 +98,8 @@ def _line(row: Row) -> str:
     match row["fact"], row["obstacle"]:
         case _, "case":
             return f"{what}: {_word(row['fact'])}; a person has to look: `remit status`."
+        case Fact.NOT_SENT, "freeze":
+            return f"{what}: not sent; it waits until the freeze is lifted."
         case Fact.NOT_SENT, _:
             return f"{what}: not sent and kept back; the sweep closes it, or `remit lift` does."
         case _, "sending":
@@ -87,22 +111,6 @@ def _line(row: Row) -> str:
 
 def _word(fact: str) -> str:
     return fact.lower().replace("_", " ")
-
-
-async def _within(database: Database, scope: str, value: str) -> list[tuple[str, str, str | None]]:
-    """(purpose, mandate, run or None) of each purpose with open work within the scope."""
-    rows = await database.rows("runs", all=False, limit=1_000)
-    match scope:
-        case "run":
-            return [(row["purpose"], row["mandate_hash"], value) for row in rows if row["id"] == value]
-        case "mandate":
-            found = [row for row in rows if value in (row["purpose"], row["mandate_hash"])]
-        case _:
-            found = [row for row in rows if row["ended_at"] is None]
-    return [
-        (purpose, hash_, None)
-        for purpose, hash_ in {row["purpose"]: row["mandate_hash"] for row in found}.items()
-    ]
 
 
 def lift(

@@ -99,6 +99,7 @@ def evaluation(
     snapshot: dict[str, Json],
     in_cohort: bool,
     rejected_before: bool,
+    barred: Any,
     requires: Sequence[Required],
 ) -> Evaluation:
     """One action in question: typed fields only, no free text."""
@@ -124,6 +125,7 @@ def evaluation(
             properties=ResourceProperties(
                 in_cohort=in_cohort,
                 rejected_before=rejected_before,
+                barred=barred,
                 snapshot=snapshot,
                 requires=tuple(requires),
             ),

@@ -187,6 +187,9 @@ async def _propose(
     needed = [key for keys in requires.values() for key in keys]
     facts, proposed = await _facts(deps, needed), await _open_keys(deps, run, needed)
     inside = await _inside(deps, run, [p.wanted.subject for p in prepared])
+    barred = await _barred(
+        deps, run, [(p.key, p.contract.name, p.contract.effect, p.wanted.subject) for p in prepared]
+    )
     asked = [
         actions.evaluation(
             p.key,
@@ -197,6 +200,7 @@ async def _propose(
             snapshot=p.snapshot.values,
             in_cohort=p.wanted.subject in inside,
             rejected_before=bool(standing.get(p.key, {}).get("ever_rejected")),
+            barred=barred[p.key],
             requires=actions.required(requires[p.key], facts, proposed),
         )
         for p in prepared
@@ -226,6 +230,9 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
     keys = [row["key"] for row in rows]
     standing = {row["key"]: row for row in await deps.database.rows("key_standing", keys=keys)}
     inside = await _inside(deps, run, [row["subject"] for row in rows])
+    barred = await _barred(
+        deps, run, [(row["key"], row["tool"], row["effect"], row["subject"]) for row in rows]
+    )
     asked = [
         actions.evaluation(
             row["key"],
@@ -236,6 +243,7 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
             snapshot=row["snapshot"],
             in_cohort=row["subject"] in inside,
             rejected_before=bool(standing[row["key"]]["ever_rejected"]),
+            barred=barred[row["key"]],
             requires=actions.required(row["requires"], facts, proposed),
         )
         for row in rows
@@ -291,6 +299,17 @@ async def _open_keys(deps: Deps, run: RunContext, keys: Sequence[str]) -> set[st
 async def _inside(deps: Deps, run: RunContext, subjects: Sequence[str]) -> set[str]:
     rows = await deps.database.rows("in_cohort", mandate=run.mandate_hash, subjects=sorted(set(subjects)))
     return {row["subject"] for row in rows}
+
+
+async def _barred(
+    deps: Deps, run: RunContext, asked: Sequence[tuple[str, str, str, str]]
+) -> dict[str, str | None]:
+    """The kind of the order over each action, by key; `asked` holds key, tool, effect and subject."""
+    keys, tools, effects, subjects = (list(column) for column in zip(*asked, strict=True))
+    rows = await deps.database.rows(
+        "barred", run=run.run_id, keys=keys, tools=tools, effects=effects, subjects=subjects
+    )
+    return {row["key"]: row["kind"] for row in rows}
 
 
 async def _resolve(deps: Deps, run: RunContext, outcomes: Sequence[dict[str, Json]]) -> None:

@@ -43,6 +43,7 @@ WAITS_FOR = (
     "backoff",
     "receiver",
     "policy",
+    "freeze",
     "sending",
     "ready",
 )
@@ -113,6 +114,10 @@ def execute_node(deps: Deps) -> Node:
                 if sent.moved == 0 and looked == 0:
                     break
         waits = await waits_of(deps.database, run)
+        if "stop" in waits and authority_end(run) is None:
+            # A stop over a tool, an effect or a subject ends this work and not the run: the model is told at assess.
+            await deps.database.rows("cancel_stopped")
+            waits = await waits_of(deps.database, run)
         for kind, count in state["waits"].items():
             # What intake could not read: no operation stands for it yet.
             waits[kind] = waits.get(kind, 0) + count

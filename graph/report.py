@@ -226,12 +226,18 @@ def _cell(report: Report, row: dict[str, Any], seen: Sighting | None) -> Cell:
 async def _orders(
     deps: Deps, runs: Sequence[dict[str, Any]], mandates: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    values = {"", *(r["id"] for r in runs), *(m["hash"] for m in mandates), *(m["purpose"] for m in mandates)}
+    """Stops over whole runs since the first of them began."""
+    values = {
+        "",
+        *(value for run in runs for value in (run["id"], run["agent"], run["agent_version"])),
+        *(value for mandate in mandates for value in (mandate["hash"], mandate["purpose"])),
+    }
     first = min((run["created_at"] for run in runs), default=None)
     return [
         order
         for order in await deps.database.rows("orders", all=True)
-        if order["value"] in values
+        if order["kind"] == "stop"
+        and order["value"] in values
         and first is not None
         and (order["lifted_at"] is None or order["lifted_at"] > first)
     ]

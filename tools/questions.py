@@ -89,6 +89,8 @@ class ResourceProperties(Strict):
     in_cohort: bool
     rejected_before: bool
     """A person said no under this key: whatever policy allows by itself, a person is asked now."""
+    barred: Literal["stop", "freeze"] | None = None
+    """The kind of the standing order over exactly this action, as the database says it and nobody else."""
     snapshot: dict[str, Json]
     requires: tuple[Required, ...]
 

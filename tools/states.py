@@ -51,6 +51,7 @@ class Gate(StrEnum):
     RECEIVER = "receiver"
     BACKOFF = "backoff"
     STOP = "stop"
+    FREEZE = "freeze"
     CASE = "case"
 
 

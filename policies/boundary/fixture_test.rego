@@ -64,6 +64,7 @@ action(step, effect, reversibility, properties, requires) := {
 	"resource": {"id": "customer:c-104", "properties": {
 		"in_cohort": true,
 		"rejected_before": false,
+		"barred": null,
 		"snapshot": {"exists": true, "others": 0},
 		"requires": requires,
 	}},

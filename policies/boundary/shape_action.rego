@@ -32,6 +32,7 @@ resource_typed(action) if {
 	properties := action.resource.properties
 	is_boolean(properties.in_cohort)
 	is_boolean(properties.rejected_before)
+	text_or_null(properties.barred)
 	is_boolean(properties.snapshot.exists)
 	whole(object.get(properties.snapshot, "others", 0))
 	is_array(properties.requires)

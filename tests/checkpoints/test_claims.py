@@ -98,14 +98,62 @@ async def test_a_worker_that_was_declared_dead_claims_nothing(bench: Bench, toke
         await claim(bench, lease, ids)
 
 
-@pytest.mark.parametrize("scope", ["all", "mandate", "run"])
-async def test_after_a_stop_nothing_is_claimed(bench: Bench, tokens: Tokens, scope: str) -> None:
+SCOPES = {
+    "all": "",
+    "mandate": "outage-0611",
+    "run": "",
+    "agent": "credit-agent",
+    "version": "test",
+    "tool": "issue_credit",
+    "effect": "credit.issue",
+    "subject": OWN,
+}
+
+
+@pytest.mark.parametrize("kind", ["stop", "freeze"])
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_after_an_order_nothing_is_claimed(bench: Bench, tokens: Tokens, scope: str, kind: str) -> None:
     """I4: an order that was committed before the claim refuses it, for each scope, whatever was listed before."""
     lease, ids = await proposed(bench, tokens)
-    value = {"all": "", "mandate": "outage-0611", "run": lease.run_id}[scope]
-    order = await bench.people.stop(tokens.support_manager, scope, value, "a doubt")
-    assert await refusals(bench, lease, ids) == ["stop"]
-    assert (await bench.database.row("run", run=lease.run_id) or {})["order_id"] == order["id"]
+    value = lease.run_id if scope == "run" else SCOPES[scope]
+    place = bench.people.stop if kind == "stop" else bench.people.freeze
+    order = await place(tokens.finance_lead, scope, value, "a doubt")
+    assert await refusals(bench, lease, ids) == [kind]
+    whole = kind == "stop" and scope not in {"tool", "effect", "subject"}
+    stood = (await bench.database.row("run", run=lease.run_id) or {})["order_id"]
+    assert stood == (order["id"] if whole else None)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_before_each_group_an_order_of_any_scope_keeps_what_is_claimed(
+    bench: Bench, tokens: Tokens, scope: str
+) -> None:
+    """I4: what was claimed before the order is not begun after it, for each scope."""
+    lease, ids = await proposed(bench, tokens)
+    attempts = [claimed.attempt_id or 0 for claimed in await claim(bench, lease, ids)]
+    assert await bench.ledger.may_send(lease, attempts) == set(attempts)
+    value = lease.run_id if scope == "run" else SCOPES[scope]
+    await bench.people.stop(tokens.support_manager, scope, value, "a doubt")
+    assert not await bench.ledger.may_send(lease, attempts)
+
+
+async def test_an_order_over_one_subject_leaves_the_others(bench: Bench, tokens: Tokens) -> None:
+    """A narrow stop closes what it is over and nothing beside it; a freeze keeps it and lets it go on when lifted."""
+    lease, ids = await proposed(bench, tokens, MANY[:3])
+    await bench.people.stop(tokens.support_manager, "subject", MANY[0], "a doubt")
+    frozen = await bench.people.freeze(tokens.finance_lead, "subject", MANY[1], "a doubt")
+    assert await refusals(bench, lease, ids) == ["stop", "freeze", None]
+    await bench.sweep()
+    assert [(await bench.operation(id_))["closed"] for id_ in ids] == ["cancelled", None, None]
+    await bench.people.lift(tokens.finance_lead, frozen["id"])
+    assert await refusals(bench, lease, ids[1:2]) == [None]
+
+
+async def test_only_a_lead_freezes(bench: Bench, tokens: Tokens) -> None:
+    """A freeze is a fact of the installation: who answers for one mandate only may stop, and not freeze."""
+    with pytest.raises(Refused, match="nothing was frozen"):
+        await bench.people.freeze(tokens.support_manager, "all", "", "a doubt")
+    assert await bench.database.rows("orders", all=True) == []
 
 
 async def test_a_stop_of_something_else_stops_nothing(bench: Bench, tokens: Tokens) -> None:
@@ -113,7 +161,16 @@ async def test_a_stop_of_something_else_stops_nothing(bench: Bench, tokens: Toke
     lease, ids = await proposed(bench, tokens)
     other = await bench.granted(tokens, [OWN], mandate_over("outage-0619"))
     await bench.people.stop(tokens.support_manager, "mandate", other.hash, "another one")
-    for scope, value in (("run", "run-nothing"), ("mandate", "nothing"), ("everything", "")):
+    for scope, value in (
+        ("run", "run-nothing"),
+        ("mandate", "nothing"),
+        ("everything", ""),
+        ("agent", "nobody"),
+        ("version", "none"),
+        ("subject", "customer:c-999"),
+        ("all", "x"),
+        ("tool", ""),
+    ):
         with pytest.raises(Refused, match="nothing was stopped"):
             await bench.people.stop(tokens.support_manager, scope, value, "a typing error")
     assert await refusals(bench, lease, ids) == [None]

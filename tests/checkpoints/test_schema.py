@@ -270,7 +270,7 @@ async def test_the_application_calls_what_its_queries_name_and_no_internal_funct
     fixed = ["search_path=remit, pg_temp"]
     assert not [row["name"] for row in rows if row["definer"] and row["settings"] != fixed]
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
-        await bench.sql("SELECT remit.cancel_stopped()")
+        await bench.sql("SELECT remit.close_orphans()")
 
 
 async def test_an_operation_begins_pending_or_denied_and_under_its_own_key(

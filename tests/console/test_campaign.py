@@ -297,6 +297,11 @@ def test_a_stop_is_in_force_and_its_summary_says_what_stands_where(asked: Remit)
         (("stop", "run"), 2, "remit stop run RUN"),
         (("stop", "run", "run-000000"), 1, "nothing was stopped"),
         (("stop", "mandate", "outage-9999"), 1, "nothing was stopped"),
+        (("stop", "tool", "issue_credt"), 2, "nothing was stopped. It has: "),
+        (("stop", "effect", "credit"), 2, "credit.issue"),
+        (("stop", "subject", "c-999"), 1, "nothing was stopped"),
+        (("freeze", "all"), 1, "only a finance lead or an administrator freezes"),
+        (("freeze", "everything"), 2, "remit freeze all"),
         (("lift", "99"), 1, "no order 99"),
         (("lift", "9" * 21), 2, "ORDER is the number of no order"),
     ],
@@ -320,6 +325,20 @@ def test_a_stop_can_be_about_one_mandate_or_one_run(asked: Remit) -> None:
         ("mandate", "outage-0611"),
         ("run", asked.last_run()),
     ]
+
+
+def test_a_freeze_keeps_what_waits_and_lets_it_go_on_when_it_is_lifted(asked: Remit) -> None:
+    """Nothing is sent and nothing is closed; the freeze stands over the listings and says who lifts it."""
+    approve(asked, "--because", "looked at each")
+    out = asked.done("freeze", "effect", "credit.issue", "--because", "month end", "--token", "finance-lead")
+    assert "FREEZE in force over effect credit.issue" in out
+    assert "24 x credit (240.00 USD): not sent; it waits until the freeze is lifted." in out
+    said = asked("resume")
+    assert (said.code, "A freeze is in force" in said.out) == (3, True), said
+    assert issued(asked) == []
+    asked.done("lift", "1", "--token", "finance-lead")
+    asked.done("resume", "--wait")
+    assert len(issued(asked)) == 24
 
 
 def test_show_leads_from_the_plan_to_the_effect(asked: Remit) -> None:

@@ -101,6 +101,39 @@ async def test_a_stopped_run_ends_stopped_and_follows_what_was_sent(agent: Agent
     assert len(agent.model.asked) == 1
 
 
+async def test_a_stop_over_one_tool_ends_its_work_and_not_the_run(agent: Agent) -> None:
+    """What waits is closed, what is proposed again is denied as stopped, and the other steps are told the truth."""
+    agent.model.turns = [turn(credit(subject=SUBJECT)), turn(credit(subject=SUBJECT), READING)]
+    run = await agent.start()
+    await agent.bench.people.stop(agent.tokens.support_manager, "tool", "issue_credit", "a test")
+    end = await agent.drive(run)
+    assert (end.status, code(end.reason)) == ("BLOCKED", "repeated_denial")
+    (reasons,) = {tuple(r["code"] for r in o["reasons"]) for o in await agent.operations()}
+    assert reasons == ("stopped",)
+    assert agent.records()["credits"] == []
+
+
+async def test_what_waits_under_a_narrow_stop_is_closed_and_the_model_is_told(agent: Agent) -> None:
+    """Approved work under a stop of its effect is cancelled by the run itself, without any sweep."""
+    run, _ = await agent.approved()
+    await agent.bench.people.stop(agent.tokens.support_manager, "effect", "credit.issue", "a test")
+    with agent.nothing_changes():
+        await agent.drive(run)
+    assert {o["closed"] for o in await agent.operations("credit")} <= {"cancelled", "denied"}
+    assert "cancelled" in {o["closed"] for o in await agent.operations("credit")}
+
+
+async def test_a_freeze_denies_what_is_new_and_comes_from_the_database_alone(agent: Agent) -> None:
+    """F68: the freeze is a fact of the server; neither the mandate nor the model can say that there is none."""
+    agent.model.turns = [turn(credit(subject=SUBJECT)), turn(credit(subject=SUBJECT), READING)]
+    run = await agent.start()
+    await agent.bench.people.freeze(agent.tokens.finance_lead, "all", "", "a test")
+    end = await agent.drive(run)
+    assert (end.status, code(end.reason)) == ("BLOCKED", "repeated_denial")
+    assert {r["code"] for o in await agent.operations() for r in o["reasons"]} == {"frozen"}
+    assert agent.records()["credits"] == []
+
+
 async def test_a_run_that_is_stopped_before_its_first_plan_reads_and_plans_nothing(agent: Agent) -> None:
     """No model call, no call of a company system."""
     run = await agent.start()

@@ -86,6 +86,7 @@ def action(
     *,
     in_cohort: bool = True,
     rejected_before: bool = False,
+    barred: Any = None,
     snapshot: Mapping[str, Json] | None = None,
     requires: Sequence[Required] | None = None,
     effect: str | None = None,
@@ -110,6 +111,7 @@ def action(
     resource = ResourceProperties(
         in_cohort=in_cohort,
         rejected_before=rejected_before,
+        barred=barred,
         snapshot={"exists": True, "others": 0} if snapshot is None else dict(snapshot),
         requires=done if requires is None else tuple(requires),
     )

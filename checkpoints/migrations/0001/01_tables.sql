@@ -306,8 +306,8 @@ CREATE TABLE refused_decisions (
 
 CREATE TABLE orders (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind text NOT NULL CHECK (kind IN ('stop', 'freeze', 'revocation')),
-    scope text NOT NULL CHECK (scope IN ('all', 'mandate', 'run')),
+    kind text NOT NULL CHECK (kind IN ('stop', 'freeze')),
+    scope text NOT NULL CHECK (scope IN ('all', 'mandate', 'run', 'agent', 'version', 'tool', 'effect', 'subject')),
     value text NOT NULL DEFAULT '',
     reason text NOT NULL,
     issued_by text NOT NULL,
@@ -318,7 +318,7 @@ CREATE TABLE orders (
     lifted_by text,
     CHECK ((scope = 'all') = (value = ''))
 );
-CREATE INDEX orders_standing ON orders (scope, value) WHERE lifted_at IS NULL;
+CREATE UNIQUE INDEX orders_standing ON orders (kind, scope, value) WHERE lifted_at IS NULL;
 
 CREATE TABLE cases (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -134,23 +134,59 @@ END $$;
 -- Anybody with a live token may stop; only the own stop, or any with a lead's or administrator's role, is lifted.
 CREATE FUNCTION stop(p_secret text, p_scope text, p_value text, p_reason text) RETURNS orders
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-DECLARE actor tokens := token_of(p_secret); placed orders;
 BEGIN
-    IF p_scope IS NULL OR p_scope NOT IN ('all', 'mandate', 'run') THEN
-        RAISE EXCEPTION 'A stop is for all, a mandate or a run, so nothing was stopped. Choose one of these.' USING ERRCODE = 'RM012';
-    ELSIF (p_scope = 'run' AND NOT EXISTS (SELECT FROM runs WHERE id = p_value))
-       OR (p_scope = 'mandate' AND NOT EXISTS (SELECT FROM mandates WHERE p_value IN (purpose, hash))) THEN
-        RAISE EXCEPTION 'There is no % %, so nothing was stopped. See `remit runs`, or stop all.', p_scope, p_value USING ERRCODE = 'RM012';
+    RETURN place_order((token_of(p_secret)).person, 'stop', p_scope, p_value, p_reason);
+END $$;
+
+-- A freeze is a fact of the whole installation, so it takes a role that answers for more than one mandate.
+CREATE FUNCTION freeze(p_secret text, p_scope text, p_value text, p_reason text) RETURNS orders
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE actor tokens := token_of(p_secret);
+BEGIN
+    IF actor.role NOT IN ('administrator', 'finance_lead') THEN
+        RAISE EXCEPTION '% is %, and only a finance lead or an administrator freezes, so nothing was frozen. Ask one, or use `remit stop`, which is open to everyone with a token.',
+            actor.person, actor.role USING ERRCODE = 'RM011';
     END IF;
-    p_value := CASE p_scope WHEN 'all' THEN '' ELSE p_value END;
+    RETURN place_order(actor.person, 'freeze', p_scope, p_value, p_reason);
+END $$;
+
+CREATE FUNCTION place_order(p_person text, p_kind text, p_scope text, p_value text, p_reason text) RETURNS orders
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE placed orders;
+BEGIN
+    PERFORM check_order_scope(p_scope, p_value, CASE p_kind WHEN 'freeze' THEN 'frozen' ELSE 'stopped' END);
     PERFORM pg_advisory_xact_lock(boundary_lock());
     SELECT * INTO placed FROM orders
-    WHERE kind = 'stop' AND scope = p_scope AND value = p_value AND lifted_at IS NULL;
+    WHERE kind = p_kind AND scope = p_scope AND value = coalesce(p_value, '') AND lifted_at IS NULL;
     IF NOT FOUND THEN
         INSERT INTO orders (kind, scope, value, reason, issued_by, company_time)
-        VALUES ('stop', p_scope, p_value, p_reason, actor.person, clock()) RETURNING * INTO placed;
+        VALUES (p_kind, p_scope, coalesce(p_value, ''), p_reason, p_person, clock()) RETURNING * INTO placed;
     END IF;
     RETURN placed;
+END $$;
+
+-- A misspelled name would stop nothing and look like a stop. Tools and effects live in the catalogue, which whoever
+-- calls this has checked.
+CREATE FUNCTION check_order_scope(p_scope text, p_value text, p_done text) RETURNS void
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+BEGIN
+    IF p_scope IS NULL OR p_scope NOT IN ('all', 'mandate', 'run', 'agent', 'version', 'tool', 'effect', 'subject') THEN
+        RAISE EXCEPTION 'An order is over all, or over a mandate, run, agent, version, tool, effect or subject, so nothing was %. Choose one of these.', p_done
+            USING ERRCODE = 'RM012';
+    ELSIF (p_scope = 'all') <> (coalesce(p_value, '') = '') THEN
+        RAISE EXCEPTION 'An order over all names nothing, and any other one names what it is over, so nothing was %. Give both.', p_done USING ERRCODE = 'RM012';
+    ELSIF NOT (CASE p_scope
+        WHEN 'run' THEN EXISTS (SELECT FROM runs WHERE id = p_value)
+        WHEN 'mandate' THEN EXISTS (SELECT FROM mandates WHERE p_value IN (purpose, hash))
+        WHEN 'agent' THEN EXISTS (SELECT FROM mandates WHERE agent = p_value)
+        WHEN 'version' THEN EXISTS (SELECT FROM runs WHERE agent_version = p_value)
+                         OR EXISTS (SELECT FROM operations WHERE agent_version = p_value)
+        WHEN 'subject' THEN EXISTS (SELECT FROM mandate_subjects WHERE subject = p_value)
+                         OR EXISTS (SELECT FROM operations WHERE subject = p_value)
+        ELSE true END)
+    THEN
+        RAISE EXCEPTION 'There is no % % here, so nothing was %. See `remit runs`, or stop all.', p_scope, p_value, p_done USING ERRCODE = 'RM012';
+    END IF;
 END $$;
 
 -- What an order kept from being sent is closed before the order goes, so that nothing starts by itself afterwards.
@@ -174,26 +210,47 @@ BEGIN
     RETURN NEXT;
 END $$;
 
-CREATE FUNCTION order_over(p_run text, p_purpose text, p_mandate text) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-    SELECT id FROM remit.orders
-    WHERE lifted_at IS NULL
-      AND (scope = 'all' OR (scope = 'run' AND value = p_run) OR (scope = 'mandate' AND value IN (p_purpose, p_mandate)))
-    ORDER BY id LIMIT 1
+-- Whether an order with this scope is over an operation, or (without tool, effect and subject) over a whole run.
+CREATE FUNCTION covers(s orders, p_run text, p_purpose text, p_mandate text, p_agent text, p_version text,
+                       p_tool text, p_effect text, p_subject text) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(CASE s.scope
+        WHEN 'all' THEN true WHEN 'run' THEN s.value = p_run WHEN 'mandate' THEN s.value IN (p_purpose, p_mandate)
+        WHEN 'agent' THEN s.value = p_agent WHEN 'version' THEN s.value = p_version WHEN 'tool' THEN s.value = p_tool
+        WHEN 'effect' THEN s.value = p_effect WHEN 'subject' THEN s.value = p_subject END, false)
 $$;
 
--- Waiting operations under a standing order are closed; those sent are followed by the sweep. In order of id and waiting
--- for locks: what were skipped here would start by itself once the order is lifted.
+-- The order that bars an operation, a stop before a freeze: the first closes what waits, the second only keeps it.
+CREATE FUNCTION order_over(o operations) RETURNS orders
+LANGUAGE sql STABLE AS $$
+    SELECT s FROM remit.orders s
+    WHERE s.lifted_at IS NULL
+      AND remit.covers(s, o.run_id, o.purpose, o.mandate_hash, o.agent, o.agent_version, o.tool, o.effect, o.subject)
+    ORDER BY s.kind DESC, s.id LIMIT 1
+$$;
+
+-- The stop that ends a whole run. One over a tool, an effect or a subject leaves the run its other work, and a freeze
+-- ends nothing.
+CREATE FUNCTION stop_of_run(r runs) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT s.id FROM remit.orders s
+    WHERE s.lifted_at IS NULL AND s.kind = 'stop'
+      AND remit.covers(s, r.id, r.purpose, r.mandate_hash, r.agent, r.agent_version, NULL, NULL, NULL)
+    ORDER BY s.id LIMIT 1
+$$;
+
+-- Waiting operations under a stop are closed; those sent are followed by the sweep. In order of id and waiting for
+-- locks: what were skipped here would start by itself once the order is lifted.
 CREATE FUNCTION cancel_stopped() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE closed_now bigint;
 BEGIN
-    IF NOT EXISTS (SELECT FROM orders WHERE lifted_at IS NULL) THEN
+    IF NOT EXISTS (SELECT FROM orders WHERE lifted_at IS NULL AND kind = 'stop') THEN
         RETURN 0;
     END IF;
     UPDATE operations o SET state = 'CLOSED', closed = 'cancelled', version = version + 1, closed_detail = 'stopped by order ' || s.order_id
-    FROM (SELECT id, order_over(run_id, purpose, mandate_hash) AS order_id FROM operations
-          WHERE state = 'PENDING' AND order_over(run_id, purpose, mandate_hash) IS NOT NULL ORDER BY id FOR UPDATE) s
+    FROM (SELECT p.id, s.id AS order_id FROM operations p CROSS JOIN LATERAL order_over(p) s
+          WHERE p.state = 'PENDING' AND s.kind = 'stop' ORDER BY p.id FOR UPDATE OF p) s
     WHERE o.id = s.id AND o.state = 'PENDING';
     GET DIAGNOSTICS closed_now = ROW_COUNT;
     PERFORM cancel_empty_approvals();

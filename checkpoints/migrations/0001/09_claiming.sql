@@ -162,6 +162,6 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT a.id FROM attempts a JOIN operations o ON o.id = a.operation_id JOIN workers w ON w.id = a.worker
     WHERE a.id = ANY (p_attempts) AND o.state = 'SENDING' AND a.number = o.attempts AND a.run_token = p_token
       AND a.ended_at IS NULL AND a.send_by > clock_timestamp() AND w.dead_at IS NULL
-      AND order_over(o.run_id, o.purpose, o.mandate_hash) IS NULL AND mandate_live(o.mandate_hash)
+      AND (order_over(o)).id IS NULL AND mandate_live(o.mandate_hash)
       AND EXISTS (SELECT FROM leases l WHERE l.run_id = p_run AND l.token = p_token AND l.lease_until > clock_timestamp())
 $$;
