@@ -153,6 +153,12 @@ SELECT p.call, p.tool, p.step, coalesce(p.outcome, 'open') AS outcome, p.code, o
 FROM remit.proposals p LEFT JOIN remit.operations o ON o.id = p.operation_id
 WHERE p.run_id = %(run)s AND p.plan = %(plan)s GROUP BY 1, 2, 3, 4, 5, 6, 7, 8 ORDER BY 1, 4
 
+-- name: overlapping_mandates
+SELECT m.purpose, m.hash, e.effect, count(*) AS subjects FROM remit.mandate_subjects s JOIN remit.mandates m ON m.hash = s.mandate_hash
+CROSS JOIN LATERAL (SELECT DISTINCT t ->> 'effect' AS effect FROM jsonb_array_elements(m.document -> 'steps') t) e
+WHERE s.subject = ANY (%(subjects)s) AND e.effect = ANY (%(effects)s) AND m.purpose <> %(purpose)s
+  AND m.superseded_at IS NULL AND m.revoked_at IS NULL AND m.valid_until > remit.clock() GROUP BY 1, 2, 3 ORDER BY 1, 3
+
 -- name: key_standing
 SELECT * FROM remit.key_standing(%(keys)s)
 

@@ -2,25 +2,25 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import identity
+from remit.console import identity, mandate_new, mandate_try
+from remit.console.cohorts import check_role, cohort, overlap_line
 from remit.console.edge import go
 from remit.console.options import AsJson, Token, Yes
 from remit.console.prompts import confirm
 from remit.console.render import many, moment
 from remit.console.screen import heading, listing, print_json, say, table
-from remit.console.services import Services, opened
+from remit.console.services import opened
 from remit.tools.errors import Refused
 from remit.tools.mandates import Mandate
 
-if TYPE_CHECKING:
-    from remit.policies.data import Settings as PolicySettings
-
 app = typer.Typer(no_args_is_help=True, help="Delegations: what an agent may do, for whom, how far.")
+app.command("new")(mandate_new.new)
+app.command("try")(mandate_try.try_)
 
 _Which = Annotated[
     str, typer.Argument(metavar="WHICH", help="A purpose, a hash (or its beginning), or a file.")
@@ -49,14 +49,26 @@ async def _grant(file: Path, token: str | None, yes: bool) -> None:
         heading(f"The mandate in {file}, in words:")
         say(*(f"  {line}" for line in in_words(mandate)))
         if await _standing(await services.database(), mandate) != "granted":
-            _check_role(mandate, actor["role"], settings)
-            subjects = await _cohort(services, mandate)
+            check_role(mandate, actor["role"], settings)
+            subjects = await cohort(services, mandate)
+            await _point_out(await services.database(), mandate, subjects)
             say(f"  {many(len(subjects), 'subject')} as of now, from {subjects[0]} to {subjects[-1]}.")
             confirm(f"Does {actor['person']}, as {actor['role']}, grant this?", yes=yes)
             result = await people.grant(secret, mandate.hash, mandate.document(), subjects)
         else:
             result = {"outcome": "already granted", "superseded": None}
         _tell(result, mandate, actor)
+
+
+async def _point_out(database: Database, mandate: Mandate, subjects: list[str]) -> None:
+    """What another live mandate may do to the same people: nothing forbids it, and nobody should be surprised by it."""
+    rows = await database.rows(
+        "overlapping_mandates",
+        purpose=mandate.purpose,
+        effects=sorted({step.effect for step in mandate.steps}),
+        subjects=subjects,
+    )
+    say(*(f"  {overlap_line(row)}" for row in rows), style="yellow")
 
 
 def _tell(result: Row, mandate: Mandate, actor: Row) -> None:
@@ -83,43 +95,6 @@ async def _standing(database: Database, mandate: Mandate) -> str:
         if row["revoked_at"] is None and row["superseded_at"] is None:
             return "granted"
     return "new"
-
-
-def _check_role(mandate: Mandate, role: str, settings: "PolicySettings") -> None:
-    """Says early what policy would answer to each action: nobody delegates what the own role does not hold."""
-    for effect in dict.fromkeys(step.effect for step in mandate.steps):
-        if effect not in settings.roles.get(role, {}):
-            able = (
-                ", ".join(sorted(name for name, held in settings.roles.items() if effect in held)) or "nobody"
-            )
-            raise Refused(
-                f"The role {role} may not delegate {effect}; {able} may. Grant it with such a person's --token.",
-                code="role",
-            )
-
-
-async def _cohort(services: Services, mandate: Mandate) -> list[str]:
-    """The subjects as the accounts system lists them now. Refused when there are none, or more than delegated."""
-    who = mandate.who
-    if who.affected_by is None:
-        return sorted(who.subjects)
-    from remit.tools.accounts import IncidentArguments
-
-    tool = services.catalogue().read("list_affected_accounts")
-    rows = await tool.read(await services.transport(), IncidentArguments(incident=who.affected_by))
-    subjects = sorted(str(row["subject"]) for row in rows)
-    if len(subjects) > who.at_most:
-        raise Refused(
-            f"{who.affected_by} affects {len(subjects)} customers, and the mandate is for at most {who.at_most}. "
-            "Raise at_most, or name the subjects.",
-            code="too_many_subjects",
-        )
-    if not subjects:
-        raise Refused(
-            f"{who.affected_by} affects nobody, so there is nothing to grant. Correct the incident.",
-            code="nobody",
-        )
-    return subjects
 
 
 async def find(database: Database, which: str) -> Row:

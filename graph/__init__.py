@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from remit.graph.driver import Driver, RunEnd
     from remit.graph.model import Model, ModelUnavailable, OpenAIModel
     from remit.graph.report import Report, status_of, tell
+    from remit.graph.trial import Trial, try_mandate
 
 _HOMES = {
     "Budget": "deps",
@@ -23,9 +24,11 @@ _HOMES = {
     "OpenAIModel": "model",
     "Report": "report",
     "RunEnd": "driver",
+    "Trial": "trial",
     "build_graph": "build",
     "status_of": "report",
     "tell": "report",
+    "try_mandate": "trial",
 }
 
 __all__ = [
@@ -38,9 +41,11 @@ __all__ = [
     "OpenAIModel",
     "Report",
     "RunEnd",
+    "Trial",
     "build_graph",
     "status_of",
     "tell",
+    "try_mandate",
 ]
 
 

@@ -47,6 +47,7 @@ CREATE TABLE mandate_subjects (
     subject text NOT NULL,
     PRIMARY KEY (mandate_hash, subject)
 );
+CREATE INDEX mandate_subjects_subject ON mandate_subjects (subject);
 
 CREATE TABLE workers (
     id text PRIMARY KEY,
