@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from remit.checkpoints.database import json as _jsonb
 from remit.graph.deps import Deps, RunContext
 from remit.graph.model import clean
-from remit.tools.actions import Json
+from remit.tools.actions import Json, read_json
 from remit.tools.catalogue import FINISH, Finish
 from remit.tools.contracts import Arguments, ReadTool
 from remit.tools.errors import Refused
@@ -37,14 +37,11 @@ class _Taken:
 
 
 def checked_json(raw: str) -> str:
-    """`raw` again, if it is one JSON object without duplicate names, NaN or fractions. Raises ValueError if not."""
-    try:
-        parsed = json.loads(raw, object_pairs_hook=_unique, parse_constant=_no_number, parse_float=_no_number)
-        if not isinstance(parsed, dict):
-            raise ValueError("arguments are not a JSON object")  # noqa: TRY004 - one error for whatever the text holds
-        return json.dumps(parsed)
-    except RecursionError as error:
-        raise ValueError("arguments are nested too deeply") from error
+    """`raw` again, if it is one JSON object with one exact meaning (see `read_json`). Raises ValueError if not."""
+    parsed = read_json(raw)
+    if not isinstance(parsed, dict):
+        raise ValueError("arguments are not a JSON object")  # noqa: TRY004 - one error for whatever the text holds
+    return json.dumps(parsed)
 
 
 def step_for(mandate: Mandate, effect: str, arguments: Arguments) -> Step | None:
@@ -181,17 +178,6 @@ async def _read(deps: Deps, run: RunContext, handle: str, tool: ReadTool, said: 
 async def _inside(deps: Deps, run: RunContext, subjects: Sequence[str]) -> set[str]:
     rows = await deps.database.rows("in_cohort", mandate=run.mandate_hash, subjects=list(subjects))
     return {row["subject"] for row in rows}
-
-
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("a name stands twice in one object")
-    return dict(pairs)
-
-
-def _no_number(text: str) -> Json:
-    raise ValueError(f"{text[:40]} is no whole number")
 
 
 def _first_line(error: Exception) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter, ValidationError
 
+from remit.policies.silence import no_answer
 from remit.tools.actions import Json
-from remit.tools.errors import NoAnswer
 from remit.tools.mandates import Mandate
 from remit.tools.questions import Answer, Decision, Question
 from remit.tools.states import Verdict
@@ -18,24 +18,19 @@ _DECISIONS = TypeAdapter(tuple[Decision, ...])
 _MAX_EXACT = 2**53 - 1
 
 
-def no_answer(code: str, what: str) -> NoAnswer:
-    """A NoAnswer whose last sentence says what to do."""
-    return NoAnswer(f"Policy gave no answer: {what}. Nothing was sent. Run `remit policy check`.", code=code)
-
-
 def checked_question(question: Question) -> str:
-    """The question as JSON, if schema, mandate and ids hold. Raises NoAnswer (policy_shape, policy_ids)."""
+    """The question as JSON, if schema, mandate and ids hold. Raises NoAnswer (policy_question)."""
     try:
         text = question.model_dump_json()
         same = Question.model_validate_json(text) == question
         mandate = Mandate.model_validate_json(json.dumps(question.context.mandate))
     except (ValidationError, TypeError, ValueError) as error:
-        raise no_answer("policy_shape", f"the question is not valid ({_first(error)})") from error
+        raise no_answer("policy_question", f"the question is not valid ({_first(error)})") from error
     if not same or not all(_exact(one.resource.properties.snapshot) for one in question.evaluations):
-        raise no_answer("policy_shape", "the question holds values that JSON does not carry exactly")
+        raise no_answer("policy_question", "the question holds values that JSON does not carry exactly")
     if mandate.hash != question.context.mandate_hash:
-        raise no_answer("policy_shape", "the question's mandate is not the one that its hash names")
-    _unique([one.id for one in question.evaluations])
+        raise no_answer("policy_question", "the question's mandate is not the one that its hash names")
+    unique([one.id for one in question.evaluations])
     return text
 
 
@@ -44,8 +39,15 @@ def read_answer(question: Question, result: Json, *, engine: str, revision: str,
     try:
         # Through JSON: only there do strict models take a list for a tuple, and still nothing else.
         decisions = _DECISIONS.validate_json(json.dumps(result, allow_nan=False))
-    except (ValidationError, TypeError, ValueError) as error:
-        raise no_answer("policy_shape", f"the decisions have another shape ({_first(error)})") from error
+    except ValidationError as error:
+        extra = any(one["type"] == "extra_forbidden" for one in error.errors())
+        code = "policy_extra_field" if extra else "policy_shape"
+        raise no_answer(code, f"the decisions have another shape ({_first(error)})") from error
+    except (TypeError, ValueError) as error:
+        raise no_answer("policy_shape", f"the decisions have another shape ({error})") from error
+    if not decisions:
+        # What the policy says where it has no data to judge by: the other half of its bundle is missing.
+        raise no_answer("policy_bundle", "the policy judged no action, as it does without its data")
     if [one.id for one in decisions] != [one.id for one in question.evaluations]:
         raise no_answer("policy_ids", "the decisions are not one per action, in the order of the question")
     for decision in decisions:
@@ -67,9 +69,10 @@ def _complete(decision: Decision) -> None:
         raise no_answer("policy_shape", f"the decision for {decision.id} is incomplete")
 
 
-def _unique(ids: Sequence[str]) -> None:
+def unique(ids: Sequence[str]) -> None:
+    """Decisions are told apart by id alone. Raises NoAnswer (policy_question) where two actions share one."""
     if len(set(ids)) != len(ids):
-        raise no_answer("policy_ids", "the question names an action twice")
+        raise no_answer("policy_question", "the question names an action twice")
 
 
 def _exact(value: Json) -> bool:

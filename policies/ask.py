@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 
-from remit.policies.answers import no_answer
+from remit.policies.answers import unique
 from remit.policies.engines import PolicyEngine
 from remit.tools.errors import NoAnswer
 from remit.tools.questions import BATCH, Agent, Answer, Context, Decision, Evaluation, Question
@@ -29,9 +29,11 @@ class Judged:
 async def ask_all(
     engine: PolicyEngine, agent: Agent, context: Context, evaluations: Sequence[Evaluation]
 ) -> list[Judged]:
-    """One judged decision per evaluation, in the same order. Raises the first NoAnswer of any batch."""
-    if len({one.id for one in evaluations}) != len(evaluations):
-        raise no_answer("policy_ids", "the question names an action twice")
+    """One judged decision per evaluation, in the same order.
+
+    Raises the first NoAnswer of any batch, unless a batch failed otherwise: then that error, as it is.
+    """
+    unique([one.id for one in evaluations])
     places = asyncio.Semaphore(IN_FLIGHT)
 
     async def one_batch(batch: Sequence[Evaluation]) -> Answer:
@@ -49,13 +51,11 @@ async def ask_all(
 
 
 async def _all_or_first(questions: Sequence[Coroutine[None, None, Answer]]) -> list[Answer]:
-    failed: NoAnswer | None = None
     tasks: list[asyncio.Task[Answer]] = []
     try:
         async with asyncio.TaskGroup() as group:
             tasks += [group.create_task(question) for question in questions]
-    except* NoAnswer as errors:
-        failed = next(error for error in errors.exceptions if isinstance(error, NoAnswer))
-    if failed is not None:
-        raise failed
+    except ExceptionGroup as failed:
+        # An error that is no NoAnswer is a fault of ours, and must not hide behind one that is.
+        raise min(failed.exceptions, key=lambda error: isinstance(error, NoAnswer)) from None
     return [task.result() for task in tasks]

@@ -94,7 +94,7 @@ def check(folder: Path, opa: Path | None) -> None:
     """Build in a temporary folder and compare. Raises Misconfigured, which names the files that differ."""
     with tempfile.TemporaryDirectory() as scratch:
         fresh = Path(scratch)
-        for part in ("boundary", "bundle"):
+        for part in ("boundary", "bundle", "server"):
             shutil.copytree(folder / part, fresh / part)
         build(fresh, opa)
         made = (
@@ -134,8 +134,8 @@ def question_schema() -> Json:
 
 
 def _judge(folder: Path, opa: Path) -> None:
-    boundary = folder / "boundary"
-    if unformatted := _run(opa, "fmt", "--list", str(boundary)).split():
+    boundary, server = folder / "boundary", folder / "server"
+    if unformatted := _run(opa, "fmt", "--list", str(boundary), str(server)).split():
         raise Misconfigured(
             f"Not formatted: {', '.join(unformatted)}. Run opa fmt -w on them.", code="policy_source"
         )
@@ -148,9 +148,10 @@ def _judge(folder: Path, opa: Path) -> None:
             str(boundary / "schema.json"),
         )
         _run(opa, "check", "--strict", *limits, "--bundle", str(source))
-    _run(opa, "check", "--strict", "--bundle", str(boundary))
-    _run(opa, "test", "--bundle", str(boundary))
-    _covered(json.loads(_run(opa, "test", "--bundle", "--coverage", str(boundary))))
+    for part in (boundary, server):
+        _run(opa, "check", "--strict", "--bundle", str(part))
+        _run(opa, "test", "--bundle", str(part))
+        _covered(json.loads(_run(opa, "test", "--bundle", "--coverage", str(part))))
 
 
 def _covered(report: Json) -> None:

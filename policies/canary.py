@@ -5,7 +5,7 @@ Its effect and role stand in the policy data and nowhere else: no tool has that 
 
 from collections.abc import Awaitable, Callable
 
-from remit.policies.answers import no_answer
+from remit.policies.silence import no_answer
 from remit.tools.mandates import AskAbove, Limit, Mandate, Step, Who
 from remit.tools.questions import (
     Agent,
@@ -61,11 +61,11 @@ def canary_question() -> Question:
 
 
 async def check_canary(ask: Callable[[Question], Awaitable[Answer]]) -> None:
-    """Raises NoAnswer (policy_error for a complete but wrong answer) unless both verdicts are as known."""
+    """Raises NoAnswer (policy_canary for a complete but wrong answer) unless both verdicts are as known."""
     answer = await ask(canary_question())
     for decision, (verdict, code) in zip(answer.decisions, EXPECTED, strict=True):
         if decision.verdict is not verdict or code not in {reason.code for reason in decision.reasons}:
-            raise no_answer("policy_error", f"a known action was not answered with {verdict} ({code})")
+            raise no_answer("policy_canary", f"a known action was not answered with {verdict} ({code})")
 
 
 def _touch(identity: str, field: str) -> Evaluation:

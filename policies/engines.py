@@ -5,6 +5,7 @@ Keeps I3 and I10: both engines pass the same checks before and after, and neithe
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from ipaddress import ip_address
@@ -13,12 +14,13 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 
 import aiohttp
-from opapywasm import UNDEFINED, OpaPoolTimeoutError, OpaWasmError, OpaWasmPolicy, PolicyConfig
+from opapywasm import UNDEFINED, OpaMemoryError, OpaPoolTimeoutError, OpaWasmError, OpaWasmPolicy, PolicyConfig
 
-from remit.policies.answers import checked_question, no_answer, read_answer
+from remit.policies.answers import checked_question, read_answer
 from remit.policies.canary import check_canary
 from remit.policies.opa_client import PolicyClient
 from remit.policies.revision import ENTRYPOINT, HERE, Policy, load_policy
+from remit.policies.silence import no_answer
 from remit.tools.actions import Json
 from remit.tools.errors import Misconfigured
 from remit.tools.questions import Answer, Question
@@ -28,6 +30,11 @@ DEADLINE_SECONDS = 2.0
 
 _MEMORY_PAGES = 512
 """32 MiB a compiled instance; a question of 100 actions needs two of them."""
+
+OLDEST_OPA = (1, 22)
+"""The version whose decisions were compared with the compiled module's; older ones read the language otherwise."""
+
+_OPA_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})\.")
 
 _INSTANCES = 2
 """As many as there are batches in flight; see `ask_all`."""
@@ -81,7 +88,7 @@ class EmbeddedEngine:
             raise no_answer("policy_timeout", "no compiled instance became free in time") from error
         except OpaWasmError as error:
             late = time.monotonic() - begun >= self._deadline_seconds
-            raise no_answer("policy_timeout" if late else "policy_error", str(error)) from error
+            raise no_answer("policy_timeout" if late else _failure(error), str(error)) from error
         if result is UNDEFINED:
             raise no_answer("policy_undefined", "the entrypoint has no value")
         return result
@@ -91,18 +98,30 @@ class ServerEngine:
     """An OPA server that holds the plain bundle of the expected revision. Use as an async context manager.
 
     `url` is `https://HOST[:PORT]`; plain http only to this machine, since answers decide what is sent.
-    `token` is sent as a bearer token. Raises Misconfigured for any other address.
+    `token` is sent as a bearer token; `trusted` is a PEM file of the only authorities to believe, or None for the
+    system's. Raises Misconfigured for any other address, and for a file that holds no certificate.
     """
 
     def __init__(
-        self, url: str, *, revision: str, deadline_seconds: float = DEADLINE_SECONDS, token: str | None = None
+        self,
+        url: str,
+        *,
+        revision: str,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        token: str | None = None,
+        trusted: Path | None = None,
     ) -> None:
         host, port, tls = _address(url)
         self.revision = revision
         self._deadline_seconds = deadline_seconds
-        self._client = PolicyClient(
-            host=host, port=port, ssl=tls, token=token, retries=0, timeout=deadline_seconds
-        )
+        try:
+            self._client = PolicyClient(
+                host=host, port=port, ssl=tls, token=token, timeout=deadline_seconds, trusted=trusted
+            )
+        except OSError as error:
+            raise Misconfigured(
+                f"{trusted} holds no certificates that can be read. Correct REMIT_OPA_CA_FILE.", code="policy_ca"
+            ) from error
 
     async def __aenter__(self) -> Self:
         return self
@@ -129,22 +148,17 @@ class ServerEngine:
         except TimeoutError as error:
             what = f"the server took longer than {self._deadline_seconds} seconds"
             raise no_answer("policy_timeout", what) from error
-        except aiohttp.ClientResponseError as error:
-            raise no_answer("policy_error", f"the server does not speak HTTP ({error.message})") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise no_answer(
-                "policy_unreachable", f"the server cannot be reached ({type(error).__name__})"
-            ) from error
+            raise no_answer(_broken(error), f"the server cannot be reached ({type(error).__name__})") from error
 
     def _answer(self, question: Question, document: Json) -> Answer:
         if not isinstance(document, dict) or not set(document) <= {"result", "provenance", "decision_id"}:
             raise no_answer("policy_shape", "the server's answer is not a result with its provenance")
+        if "result" not in document and "provenance" not in document:
+            raise no_answer("policy_undefined", "the server knows no rule remit.boundary.decisions")
+        _right_policy(document.get("provenance"), self.revision)
         if "result" not in document:
             raise no_answer("policy_undefined", "the server knows no rule remit.boundary.decisions")
-        found = _revisions(document.get("provenance"))
-        if found != [self.revision]:
-            what = f"the server holds {found or 'no bundle'}, expected is {self.revision}"
-            raise no_answer("policy_revision", what)
         identity = document.get("decision_id")
         return read_answer(
             question,
@@ -173,12 +187,37 @@ def _compiled(policy: Policy, deadline_seconds: float) -> OpaWasmPolicy:
     return compiled
 
 
-def _revisions(provenance: Json) -> list[str]:
-    """The revision of each bundle that the server holds; a second bundle could change what ours decides."""
+def _failure(error: OpaWasmError) -> str:
+    """The code for an evaluation that ended in an error; the module says itself when it gets no more memory."""
+    full = isinstance(error, OpaMemoryError) or "opa_malloc" in str(error)
+    return "policy_too_large" if full else "policy_error"
+
+
+def _right_policy(provenance: Json, expected: str) -> None:
+    """Exactly one bundle, of the expected revision: a second one could change what ours decides. Raises NoAnswer."""
     bundles = provenance.get("bundles") if isinstance(provenance, dict) else None
-    if not isinstance(bundles, dict):
-        return []
-    return [str(one.get("revision")) if isinstance(one, dict) else "" for one in bundles.values()]
+    if not isinstance(bundles, dict) or len(bundles) != 1:
+        raise no_answer("policy_bundle", f"the server holds {len(bundles or ())} bundles, and must hold ours alone")
+    (bundle,) = bundles.values()
+    found = bundle.get("revision") if isinstance(bundle, dict) else None
+    if found != expected:
+        raise no_answer("policy_revision", f"the server holds {str(found)[:80]}, expected is {expected}")
+    version = _OPA_VERSION.match(str(provenance.get("version")))
+    if version is None or (int(version[1]), int(version[2])) < OLDEST_OPA:
+        raise no_answer("policy_too_old", f"the server is OPA {str(provenance.get('version'))[:40]}")
+
+
+def _broken(error: Exception) -> str:
+    """The code for a connection that brought no answer."""
+    match error:
+        case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
+            return "policy_tls"
+        case aiohttp.ClientConnectorError():
+            return "policy_unreachable"
+        case aiohttp.ClientResponseError():
+            return "policy_not_http"
+        case _:
+            return "policy_cut_off"
 
 
 def _address(url: str) -> tuple[str, int, bool]:

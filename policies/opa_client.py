@@ -1,19 +1,20 @@
 """One POST to an OPA server: no redirect, no retry, no unbounded body, no rule name that anybody else chose.
 
-opa-python-client 3.0.0 makes the request. Where it would follow a redirect, accept any 2xx, or read a body
-without end, its one private method is narrowed here; hence its version is pinned exactly.
+opa-python-client 3.0.0 makes the request. Where it would follow a redirect, accept any 2xx, keep cookies, or read a
+body without end, its two private methods are narrowed here; hence its version is pinned exactly.
 """
 
-import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 from opa_client.opa_async import AsyncOpaClient  # type: ignore[import-untyped]  # it ships no types
 
-from remit.policies.answers import no_answer
-from remit.tools.actions import Json
+from remit.policies.silence import no_answer
+from remit.tools.actions import Json, read_json
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """100 decisions with their reasons are about 100 kB; forty times that is no answer of ours."""
@@ -33,13 +34,32 @@ class _Body:
 
 
 class PolicyClient(AsyncOpaClient):  # type: ignore[misc]  # untyped base
-    """The async client, narrowed to exact answers. Raises NoAnswer (policy_status, policy_shape)."""
+    """The async client, narrowed to exact answers. Raises NoAnswer for every other status, size or form.
+
+    `trusted` is a file of certificate authorities, the only ones that are believed; None believes the system's.
+    """
+
+    def __init__(self, *, trusted: Path | None = None, **options: Any) -> None:
+        super().__init__(retries=0, **options)
+        # The base makes a context of its own that knows no file of authorities, and shares its jar of cookies.
+        self._tls = ssl.create_default_context(cafile=trusted) if options.get("ssl") else False
+
+    async def _init_session(self) -> None:
+        self._session = aiohttp.ClientSession(
+            headers=self.headers,
+            connector=aiohttp.TCPConnector(ssl=self._tls),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=self.timeout),
+            trust_env=False,
+        )
 
     @asynccontextmanager
     async def _request(self, method: str, url: str, **options: Any) -> AsyncIterator[_Body]:
         async with super()._request(method, url, allow_redirects=False, **options) as response:
             if response.status != 200:
-                raise no_answer("policy_status", f"the server answered with status {response.status}")
+                raise no_answer(_refusal(response.status), f"the server answered with status {response.status}")
+            if response.headers.get("Age", "0").strip() != "0":
+                raise no_answer("policy_too_old", "the answer was given earlier and kept by somebody in between")
             yield _Body(_parsed(await _bounded(response)))
 
     async def decisions(self, document: Json) -> Json:
@@ -51,28 +71,21 @@ class PolicyClient(AsyncOpaClient):  # type: ignore[misc]  # untyped base
         )
 
 
+def _refusal(status: int) -> str:
+    return {3: "policy_redirect", 4: "policy_refused", 5: "policy_failed"}.get(status // 100, "policy_status")
+
+
 async def _bounded(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_chunked(64 * 1024):
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise no_answer("policy_shape", f"the server's answer is longer than {MAX_BODY_BYTES} bytes")
+            raise no_answer("policy_too_large", f"the server's answer is longer than {MAX_BODY_BYTES} bytes")
     return bytes(body)
 
 
 def _parsed(body: bytes) -> Json:
     try:
-        return json.loads(body, object_pairs_hook=_without_repeats, parse_constant=_refuse)
+        return read_json(body, exact=False)
     except ValueError as error:
-        raise no_answer("policy_shape", "the server's answer is not JSON") from error
-
-
-def _without_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    members = dict(pairs)
-    if len(members) != len(pairs):
-        raise ValueError("a member stands twice")
-    return members
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+        raise no_answer("policy_not_json", "the server's answer is not JSON") from error

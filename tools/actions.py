@@ -1,10 +1,12 @@
-"""Keys, references and hashes: one function for each, used by every layer. DESIGN section 3.
+"""Keys, references, hashes and JSON: one function for each, used by every layer. DESIGN section 3.
 
 Keeps I1 (all retries, re-plans, runs and tool paths meet in one key) and the half of I3 that binds an approval
 to exactly what would be sent.
 """
 
 import hashlib
+import json
+import math
 import re
 from typing import Annotated, Any
 
@@ -79,10 +81,30 @@ def subject_id(subject: str) -> str:
     return subject.partition(":")[2]
 
 
+def canonical(value: Json) -> bytes:
+    """The one form of a value, RFC 8785: what is hashed, and what is sent. Raises ValueError for what has none."""
+    _refuse_inexact(value, "$")
+    return rfc8785.dumps(value)
+
+
 def canonical_hash(value: Json) -> str:
     """`v1:` + SHA-256 over RFC 8785. Raises ValueError for what has no exact JSON form (floats, big integers)."""
-    _refuse_inexact(value, "$")
-    return "v1:" + hashlib.sha256(rfc8785.dumps(value)).hexdigest()
+    return "v1:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def read_json(raw: str | bytes, *, exact: bool = True) -> Json:
+    """The value of a JSON text that has one meaning only. Raises ValueError.
+
+    Refused: a name that stands twice, NaN, infinities and what nests too deeply; with `exact` also everything that has
+    no canonical form (fractions, numbers over 2^53, NUL, lone surrogates).
+    """
+    try:
+        value = json.loads(raw, object_pairs_hook=_each_once, parse_constant=_no_number, parse_float=_finite)
+        if exact:
+            _refuse_inexact(value, "$")
+    except RecursionError as error:
+        raise ValueError("The JSON is nested too deeply. Write it flatter.") from error
+    return value
 
 
 def intent_hash(intent: dict[str, Json]) -> str:
@@ -129,3 +151,19 @@ def _refuse_inexact(value: Json, where: str) -> None:
                 f"{where} holds {value!r}, which has no exact JSON form. "
                 "Use text, whole numbers up to 2^53, lists and objects."
             )
+
+
+def _each_once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise ValueError("A name stands twice in one JSON object. Write each once.")
+    return members
+
+
+def _no_number(literal: str) -> Json:
+    raise ValueError(f"{literal[:40]} is no JSON number. Use whole numbers up to 2^53.")
+
+
+def _finite(literal: str) -> float:
+    value = float(literal)
+    return value if math.isfinite(value) else _no_number(literal)

@@ -5,15 +5,13 @@ and resolves a credential by reference at the moment of the call, so that none i
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 
 import aiohttp
-import rfc8785
 
-from remit.tools.actions import Json
+from remit.tools.actions import Json, canonical, read_json
 from remit.tools.errors import NotSent, OutcomeUnknown, RemitError
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -95,7 +93,7 @@ class Transport:
                 self._session.request(
                     method,
                     self._urls[receiver] + path,
-                    data=None if body is None else rfc8785.dumps(body),
+                    data=None if body is None else canonical(body),
                     headers=sent,
                     allow_redirects=False,
                 ) as answer,
@@ -140,6 +138,6 @@ async def _read(answer: aiohttp.ClientResponse) -> Response:
             return Response(answer.status, None, {})
     headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() in _KEPT}
     try:
-        return Response(answer.status, json.loads(raw), headers)
-    except (ValueError, RecursionError):
+        return Response(answer.status, read_json(bytes(raw), exact=False), headers)
+    except ValueError:
         return Response(answer.status, None, headers)

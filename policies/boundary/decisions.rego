@@ -4,6 +4,7 @@
 # description: |
 #   Judges each action of a question: deny outranks needs_approval outranks allow.
 #   An action that no rule can judge gets no decision, so that the asker misses its id and sends nothing.
+#   Without its data it judges nothing at all: half a bundle must not look like a deny.
 package remit.boundary
 
 # METADATA
@@ -21,6 +22,7 @@ decisions := [decision |
 	}
 ] if {
 	is_array(input.evaluations)
+	is_object(data.remit.settings)
 }
 
 # METADATA

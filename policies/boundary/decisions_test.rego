@@ -37,3 +37,8 @@ test_an_action_without_a_cell_gets_no_decision if {
 	decisions := decided([]) with data.remit.settings.matrix as {}
 	decisions == []
 }
+
+test_without_data_nothing_is_judged if {
+	decisions := decided([]) with data.remit.settings as null
+	decisions == []
+}

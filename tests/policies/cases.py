@@ -168,7 +168,7 @@ def batch(mandate: Mandate, count: int) -> list[Evaluation]:
 
 def copied(folder: Path) -> Path:
     """A copy of the policy's source and artefacts in `folder`, for a test to change."""
-    for part in ("boundary", "bundle"):
+    for part in ("boundary", "bundle", "server"):
         shutil.copytree(HERE / part, folder / part)
     return folder
 

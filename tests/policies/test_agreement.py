@@ -67,7 +67,7 @@ async def test_a_contradictory_mandate_has_no_answer_in_either_engine(
         await embedded.ask(asked)
     with pytest.raises(NoAnswer) as theirs:
         await server.ask(asked)
-    assert (ours.value.code, theirs.value.code) == ("policy_error", "policy_status")
+    assert (ours.value.code, theirs.value.code) == ("policy_error", "policy_failed")
 
 
 async def test_the_canary_lives_in_both_engines(embedded: EmbeddedEngine, server: ServerEngine) -> None:

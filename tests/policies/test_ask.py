@@ -76,7 +76,7 @@ async def test_an_action_in_two_batches_is_not_asked_about(embedded: EmbeddedEng
     port = Slow(embedded)
     with pytest.raises(NoAnswer) as refused:
         await ask_all(port, ASKED.subject, ASKED.context, actions)
-    assert (refused.value.code, port.sizes) == ("policy_ids", [])
+    assert (refused.value.code, port.sizes) == ("policy_question", [])
 
 
 async def until_in_flight(port: Slow, turns: int = 1_000) -> None:
