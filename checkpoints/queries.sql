@@ -389,3 +389,26 @@ SELECT p.outcome, p.code, count(DISTINCT (p.step, p.subject)) AS count, array_ag
 FROM remit.proposals p JOIN remit.operations o ON o.id = p.operation_id
 WHERE p.run_id = %(run)s AND p.outcome IN ('done', 'same', 'conflict') AND (p.outcome = 'conflict' OR o.run_id <> p.run_id)
 GROUP BY 1, 2 ORDER BY 1, 2
+
+-- name: keep_context
+SELECT remit.keep_context(%(run)s, %(token)s, %(hash)s, %(document)s)
+
+-- name: count_silence
+SELECT remit.count_silence(%(run)s, %(token)s, %(code)s, %(detail)s, %(actions)s)
+
+-- name: silences
+SELECT s.run_id, s.code, s.detail, s.times, s.actions, s.first_at, s.last_at FROM remit.silences s
+WHERE %(run)s::text IS NULL OR s.run_id = %(run)s ORDER BY s.last_at DESC, s.run_id, s.code
+
+-- name: verdict_counts
+SELECT coalesce(o.verdict, 'no_answer') AS verdict,
+       CASE o.verdict WHEN 'deny' THEN coalesce(o.reasons -> 0 ->> 'code', '') WHEN 'allow' THEN '' WHEN 'needs_approval' THEN ''
+            ELSE coalesce(g.detail, '') END AS code, count(*) AS count
+FROM remit.operations o LEFT JOIN remit.gates g ON g.operation_id = o.id AND g.kind = 'policy'
+WHERE (%(run)s::text IS NULL OR o.run_id = %(run)s) AND (o.verdict IS NOT NULL OR o.state = 'PENDING') GROUP BY 1, 2 ORDER BY 1, 2
+
+-- name: question
+SELECT q.decision_id, q.context_hash, q.evaluation, q.at, c.document AS context, m.document AS mandate
+FROM remit.questions q JOIN remit.contexts c ON c.hash = q.context_hash
+JOIN remit.operations o ON o.id = q.operation_id JOIN remit.mandates m ON m.hash = c.document -> 'context' ->> 'mandate_hash'
+WHERE q.operation_id = %(id)s AND q.decision_id = o.decision_id

@@ -12,12 +12,12 @@ from typing import Any
 from remit.checkpoints.database import json as jsonb
 from remit.graph import actions
 from remit.graph.actions import Prepared, Wanted
+from remit.graph.asking import ask
 from remit.graph.deps import Deps, RunContext
-from remit.policies import Judged, ask_all
 from remit.tools.actions import Json, intent_hash, reference
 from remit.tools.contracts import Snapshot, Sought
-from remit.tools.errors import NoAnswer, NotSent, OutcomeUnknown
-from remit.tools.questions import BATCH, Context, Evaluation
+from remit.tools.errors import NotSent, OutcomeUnknown
+from remit.tools.questions import BATCH, Context
 
 ASK_AGAIN_SECONDS = 5.0
 """How long an operation waits before policy or a receiver is asked again; `remit resume` asks at once."""
@@ -205,16 +205,9 @@ async def _propose(
         )
         for p in prepared
     ]
-    judged, silence = await _ask(deps, run, await _context(deps, run, proposal), asked, met)
-    rows = [
-        actions.operation_row(
-            run,
-            p,
-            requires[p.key],
-            actions.judged_columns(judged.get(p.key), silence=silence),
-        )
-        for p in prepared
-    ]
+    answer = await ask(deps, run, await _context(deps, run, proposal), asked)
+    met.silence = answer.why or met.silence
+    rows = [actions.operation_row(run, p, requires[p.key], answer.columns(p.key)) for p in prepared]
     added = await deps.database.rows("propose", run=run.run_id, token=run.lease.token, rows=jsonb(rows))
     ids = {row["key"]: row["operation_id"] for row in added}
     # A key that another run took in between stays open here, and the next look tells what it became.
@@ -248,32 +241,20 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
         )
         for row in rows
     ]
-    judged, silence = await _ask(
-        deps, run, await _context(deps, run, await _proposal_totals(deps, run)), asked, met
-    )
-    if not judged:
+    answer = await ask(deps, run, await _context(deps, run, await _proposal_totals(deps, run)), asked)
+    met.silence = answer.why or met.silence
+    if not answer.judged:
         await deps.database.rows(
             "policy_silent",
             run=run.run_id,
             token=run.lease.token,
             ids=[row["id"] for row in rows],
-            detail=silence,
+            detail=answer.silence,
             seconds=ASK_AGAIN_SECONDS,
         )
         return
-    verdicts = [{"id": row["id"], **actions.judged_columns(judged[row["key"]], silence="")} for row in rows]
+    verdicts = [{"id": row["id"], "key": row["key"], **answer.columns(row["key"])} for row in rows]
     await deps.database.rows("judge", run=run.run_id, token=run.lease.token, rows=jsonb(verdicts))
-
-
-async def _ask(
-    deps: Deps, run: RunContext, context: Context, asked: Sequence[Evaluation], met: Judging
-) -> tuple[dict[str, Judged], str]:
-    try:
-        answers = await ask_all(deps.policy, run.agent, context, asked)
-    except NoAnswer as error:
-        met.silence = str(error)
-        return {}, error.code
-    return {judged.decision.id: judged for judged in answers}, ""
 
 
 async def _context(deps: Deps, run: RunContext, proposal: dict[str, Any]) -> Context:

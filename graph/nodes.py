@@ -11,6 +11,7 @@ from langgraph.types import interrupt
 
 from remit.checkpoints import Database
 from remit.checkpoints.database import json as jsonb
+from remit.graph.asking import count_silence
 from remit.graph.deps import Deps, RunContext, load_run, step_facts
 from remit.graph.endings import Progress, authority_end, confirmed, ending, repeats
 from remit.graph.intake import take_in
@@ -76,6 +77,7 @@ def intake_node(deps: Deps) -> Node:
         try:
             await take_in(deps, run, state["plan"], stored["calls"])
         except NoAnswer as error:
+            await count_silence(deps, run, error, 0)
             return State(waits={"policy": 1}, reason=brief(error))
         except (NotSent, OutcomeUnknown) as error:
             return State(waits={"receiver": 1}, reason=brief(error))

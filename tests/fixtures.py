@@ -259,7 +259,7 @@ class Bench:
             "reversibility": contract.reversibility.value,
             "consequence": contract.consequence.value,
             "verdict": verdict,
-            "reasons": [] if verdict == "allow" else [{"code": "said_by_test", "detail": ""}],
+            "reasons": [{"code": "said_by_test", "detail": ""}],
             "obligations": obligations or (ASK_FINANCE if verdict == "needs_approval" else NO_OBLIGATIONS),
             "policy_engine": "test",
             "policy_revision": "test",

@@ -133,6 +133,7 @@ BEGIN
         WHERE a.verdict IS NULL ON CONFLICT DO NOTHING
     )
     SELECT a.key, a.id FROM added a;
+    PERFORM keep_questions(p_run, p_rows);
 END $$;
 
 CREATE FUNCTION resolve_proposals(p_run text, p_token bigint, p_rows jsonb) RETURNS void
@@ -168,6 +169,7 @@ BEGIN
     WHERE o.id = r.id AND o.run_id = p_run AND o.state = 'PENDING';
     DELETE FROM gates g USING jsonb_to_recordset(p_rows) r (id bigint), operations o
     WHERE o.id = r.id AND o.run_id = p_run AND g.operation_id = o.id AND g.kind = 'policy' AND o.verdict IS NOT NULL;
+    PERFORM keep_questions(p_run, p_rows);
     PERFORM cancel_empty_approvals();
 END $$;
 
