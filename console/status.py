@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import already, carrying
+from remit.console import already, carrying, verdicts
 from remit.console.edge import go
 from remit.console.exits import Exit
 from remit.console.options import AsJson
@@ -43,6 +43,7 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
         orders, warning = await standing_orders(database), await sweep_warning(database)
         told = {report.purpose: _told(report, subject) for report in reports} if subject is not None else {}
         found = {run["id"]: await already.met(database, run["id"]) for r in reports for run in r.runs}
+        judged = {run["id"]: await verdicts.of_run(database, run["id"]) for r in reports for run in r.runs}
         if as_json:
             print_json(
                 {
@@ -51,12 +52,15 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
                     "warning": warning,
                     "reports": [r.to_json() for r in reports],
                     "told": told,
+                    "verdicts": judged,
                 }
             )
         else:
             _head([order_line(order) for order in orders], warning)
             for report in reports:
-                _tell_honestly(report, told[report.purpose]) if tell else _show(report, subject, found)
+                _tell_honestly(report, told[report.purpose]) if tell else _show(
+                    report, subject, found, judged
+                )
         if not reports and not as_json:
             say("Nothing was ever proposed here. Next: `remit mandate grant FILE`, then `remit run PURPOSE`.")
     return Exit.CASES if any(report.cases for report in reports) else Exit.DONE
@@ -108,12 +112,15 @@ def _tell_honestly(report: "Report", sentences: list[str]) -> None:
     say(*(f"  {sentence}" for sentence in sentences))
 
 
-def _show(report: "Report", subject: str | None, met: dict[str, list[Row]]) -> None:
+def _show(
+    report: "Report", subject: str | None, met: dict[str, list[Row]], judged: dict[str, verdicts.Verdicts]
+) -> None:
     about = f" for {subject}" if subject else ""
     heading(f"{report.purpose}{about}, as of {moment(report.as_of)}, by the systems of record")
     for run in report.runs:
         say(f"  {run['id']}: {run['status']}. {run['reason']}")
         say(*(f"    {sentence}" for sentence in already.sentences(met[run["id"]])))
+        say(*(f"    {sentence}" for sentence in verdicts.sentences(judged[run["id"]])))
     counted = report.counts().items()
     say(
         *(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import carrying, inbox
+from remit.console import carrying, inbox, verdicts
 from remit.console.edge import go
 from remit.console.options import AsJson
 from remit.console.render import moment, money, quoted
@@ -69,6 +69,7 @@ async def _run(database: Database, run_id: str) -> dict[str, Any]:
             key: row[key] for key in (*keys, "grantor", "created_at", "ended_at", "tokens_used", "order_id")
         },
         "counts": await carrying.counts(database, row),
+        "verdicts": await verdicts.of_run(database, run_id),
         "threads": await database.rows("threads", run=run_id),
         "plans": [_plan(plan, outcomes[plan["number"]]) for plan in plans],
         "statements": await database.rows("statements", runs=[run_id]),
@@ -132,6 +133,7 @@ def _tell_run(trace: dict[str, Any]) -> None:
     say(f"  owner {run['owner']}, mandate {run['mandate_hash'][:15]} granted by {run['grantor']}")
     say(f"  agent {run['agent']}, version {run['agent_version']}")
     say(f"  {trace['counts']}")
+    say(*(f"  {line}" for line in verdicts.sentences(trace["verdicts"])))
     for thread in trace["threads"]:
         say(f"  thread {thread['thread_id']}: {thread['state']} {thread['why']}".rstrip())
     for plan in trace["plans"]:
@@ -176,9 +178,11 @@ def _tell_operation(trace: dict[str, Any]) -> None:
     heading(f"{op['key']} revision {op['revision']} (operation {op['id']}): {op['fact']}, {op['state']}{why}")
     say(f"  {op['effect']} by {op['tool']} for {op['subject']}{amount}, {op['run_id']} plan {op['plan']}")
     say(f"  would send: {quoted(json.dumps(op['request']), 600)}", f"  action {op['action_hash']}")
-    say(
-        f"  policy {op['policy_revision']}: {op['verdict'] or 'no verdict yet'}; {inbox.reasons(op['reasons'])}"
-    )
+    if op["verdict"] is not None:
+        say(f"  policy {op['policy_revision']}: {op['verdict']}; {inbox.reasons(op['reasons'])}")
+        say(f"    in words: `remit policy explain {op['id']}`")
+    else:
+        say("  policy: no answer yet, which is neither an allow nor a deny")
     for row in trace["approvals"]:
         by = (
             f" by {row['person']} ({row['role']}) on {moment(row['at'])}, {quoted(row['rationale'])}"

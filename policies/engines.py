@@ -14,7 +14,14 @@ from typing import Protocol, Self
 from urllib.parse import urlsplit
 
 import aiohttp
-from opapywasm import UNDEFINED, OpaMemoryError, OpaPoolTimeoutError, OpaWasmError, OpaWasmPolicy, PolicyConfig
+from opapywasm import (
+    UNDEFINED,
+    OpaMemoryError,
+    OpaPoolTimeoutError,
+    OpaWasmError,
+    OpaWasmPolicy,
+    PolicyConfig,
+)
 
 from remit.policies.answers import checked_question, read_answer
 from remit.policies.canary import check_canary
@@ -120,7 +127,8 @@ class ServerEngine:
             )
         except OSError as error:
             raise Misconfigured(
-                f"{trusted} holds no certificates that can be read. Correct REMIT_OPA_CA_FILE.", code="policy_ca"
+                f"{trusted} holds no certificates that can be read. Correct REMIT_OPA_CA_FILE.",
+                code="policy_ca",
             ) from error
 
     async def __aenter__(self) -> Self:
@@ -149,7 +157,9 @@ class ServerEngine:
             what = f"the server took longer than {self._deadline_seconds} seconds"
             raise no_answer("policy_timeout", what) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise no_answer(_broken(error), f"the server cannot be reached ({type(error).__name__})") from error
+            raise no_answer(
+                _broken(error), f"the server cannot be reached ({type(error).__name__})"
+            ) from error
 
     def _answer(self, question: Question, document: Json) -> Answer:
         if not isinstance(document, dict) or not set(document) <= {"result", "provenance", "decision_id"}:
@@ -197,7 +207,9 @@ def _right_policy(provenance: Json, expected: str) -> None:
     """Exactly one bundle, of the expected revision: a second one could change what ours decides. Raises NoAnswer."""
     bundles = provenance.get("bundles") if isinstance(provenance, dict) else None
     if not isinstance(bundles, dict) or len(bundles) != 1:
-        raise no_answer("policy_bundle", f"the server holds {len(bundles or ())} bundles, and must hold ours alone")
+        raise no_answer(
+            "policy_bundle", f"the server holds {len(bundles or ())} bundles, and must hold ours alone"
+        )
     (bundle,) = bundles.values()
     found = bundle.get("revision") if isinstance(bundle, dict) else None
     if found != expected:

@@ -39,6 +39,8 @@ class PolicyClient(AsyncOpaClient):  # type: ignore[misc]  # untyped base
     `trusted` is a file of certificate authorities, the only ones that are believed; None believes the system's.
     """
 
+    _session: aiohttp.ClientSession | None
+
     def __init__(self, *, trusted: Path | None = None, **options: Any) -> None:
         super().__init__(retries=0, **options)
         # The base makes a context of its own that knows no file of authorities, and shares its jar of cookies.
@@ -57,9 +59,13 @@ class PolicyClient(AsyncOpaClient):  # type: ignore[misc]  # untyped base
     async def _request(self, method: str, url: str, **options: Any) -> AsyncIterator[_Body]:
         async with super()._request(method, url, allow_redirects=False, **options) as response:
             if response.status != 200:
-                raise no_answer(_refusal(response.status), f"the server answered with status {response.status}")
+                raise no_answer(
+                    _refusal(response.status), f"the server answered with status {response.status}"
+                )
             if response.headers.get("Age", "0").strip() != "0":
-                raise no_answer("policy_too_old", "the answer was given earlier and kept by somebody in between")
+                raise no_answer(
+                    "policy_too_old", "the answer was given earlier and kept by somebody in between"
+                )
             yield _Body(_parsed(await _bounded(response)))
 
     async def decisions(self, document: Json) -> Json:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from remit.tools.actions import Json, canonical_hash
 from remit.tools.errors import Refused
-from remit.tools.questions import Agent, Context, Evaluation, Question
+from remit.tools.questions import Agent, Context, Question
 
 
 def context_document(agent: Agent, context: Context) -> dict[str, Json]:

@@ -31,12 +31,15 @@ SILENCES: Mapping[str, Silence] = {
     "policy_extra_field": Silence("the answer holds a field that nobody knows", _SERVER),
     "policy_ids": Silence("the decisions are not one per action, in the order of the question", _SERVER),
     "policy_refused": Silence(
-        "the server refused the question (4xx)", "Look at REMIT_OPA_TOKEN_FILE and at the server's authorization."
+        "the server refused the question (4xx)",
+        "Look at REMIT_OPA_TOKEN_FILE and at the server's authorization.",
     ),
     "policy_failed": Silence("the server failed (5xx)", _SERVER),
     "policy_redirect": Silence("the server sent the question elsewhere (3xx)", "Correct REMIT_OPA_URL."),
     "policy_status": Silence("the server answered with another status than 200", "Correct REMIT_OPA_URL."),
-    "policy_unreachable": Silence("nobody could be asked", "Start the policy server, or correct REMIT_OPA_URL."),
+    "policy_unreachable": Silence(
+        "nobody could be asked", "Start the policy server, or correct REMIT_OPA_URL."
+    ),
     "policy_tls": Silence(
         "the server could not prove who it is", "Look at its certificate and at REMIT_OPA_CA_FILE."
     ),

@@ -166,7 +166,10 @@ WRONG_SERVERS: Mapping[str, tuple[str, Handler]] = {
     "no result": ("policy_undefined", document({"provenance": PROVENANCE})),
     "no result and no bundle": ("policy_bundle", document({"provenance": {"version": "1.22.3"}})),
     "an older server": ("policy_too_old", result(right(*IDS), provenance=PROVENANCE | {"version": "0.70.0"})),
-    "a server of no version": ("policy_too_old", result(right(*IDS), provenance={"bundles": PROVENANCE["bundles"]})),
+    "a server of no version": (
+        "policy_too_old",
+        result(right(*IDS), provenance={"bundles": PROVENANCE["bundles"]}),
+    ),
     "an answer that was kept": (
         "policy_too_old",
         body(json.dumps({"result": right(*IDS), "provenance": PROVENANCE}), Age="61"),
