@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,6 +15,7 @@ from remit.policies import EmbeddedEngine, ServerEngine
 from remit.policies.revision import HERE, PLAIN, revision_of
 
 from .cases import copied
+from .misbehaving import free_port
 
 START_SECONDS = 20
 
@@ -62,13 +62,6 @@ async def server(opa_url: str) -> AsyncIterator[ServerEngine]:
 def policy_folder(tmp_path: Path) -> Path:
     """A copy of the policy's source and artefacts."""
     return copied(tmp_path)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def until_healthy(url: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -104,3 +105,78 @@ async def wired(raw: bytes) -> AsyncIterator[str]:
     server = await asyncio.start_server(send, "127.0.0.1", 0)
     async with server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def _right(*ids: str, **more: Json) -> dict[str, Json]:
+    return {"result": right(*ids), "provenance": PROVENANCE} | more
+
+
+def _first(change: Json) -> Callable[..., Handler]:
+    """A right answer but for one change of its first decision."""
+
+    def made(*ids: str) -> Handler:
+        first, *rest = right(*ids)
+        return result([first | change, *rest])
+
+    return made
+
+
+def _to_an_allow(*ids: str) -> Handler:
+    """Sends elsewhere, where an allow waits for whoever follows."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.path == "/allow":
+            return web.Response(text=json.dumps(_right(*ids)), content_type="application/json")
+        return web.Response(status=302, headers={"Location": "/allow"})
+
+    return answer
+
+
+OTHER_REVISION = {"bundles": {"policy": {"revision": "r1-0000000000000000"}}}
+SECOND_BUNDLE = {"bundles": PROVENANCE["bundles"] | {"more": {"revision": REVISION}}}
+
+WAYS: dict[str, Callable[..., Handler]] = {
+    "policy_undefined": lambda *_: document({}),
+    "policy_shape": _first({"verdict": "ALLOW"}),
+    "policy_extra_field": _first({"allow": True}),
+    "policy_ids": lambda *ids: result(right(*ids, "another")),
+    "policy_refused": lambda *ids: body(json.dumps(_right(*ids)), 403),
+    "policy_failed": lambda *ids: body(json.dumps(_right(*ids)), 503),
+    "policy_redirect": _to_an_allow,
+    "policy_status": lambda *ids: body(json.dumps(_right(*ids)), 203),
+    "policy_timeout": lambda *ids: drip(_right(*ids), 0.02),
+    "policy_not_json": lambda *_: body("<html>Sign in</html>", kind="text/html"),
+    "policy_bundle": lambda *ids: document(_right(*ids, provenance=SECOND_BUNDLE)),
+    "policy_revision": lambda *ids: document(_right(*ids, provenance=OTHER_REVISION)),
+    "policy_too_old": lambda *ids: body(json.dumps(_right(*ids)), Age="61"),
+}
+"""For each code an answer that brings it about, made from an allow wherever the way leaves room for one."""
+
+RAW = {
+    "policy_not_http": b"SSH-2.0-server\r\n\r\n",
+    "policy_cut_off": b'HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n{"result": [{"verdict": "allow"',
+}
+
+
+WITHOUT_HTTP = ("policy_unreachable", *RAW)
+
+
+@asynccontextmanager
+async def silent_by(code: str, *ids: str) -> AsyncIterator[str]:
+    """The address of a server that brings this code about for a question about these ids."""
+    if code == "policy_unreachable":
+        yield f"http://127.0.0.1:{free_port()}"
+    elif code in RAW:
+        async with wired(RAW[code]) as url:
+            yield url
+    else:
+        async with served(WAYS[code](*ids)) as (url, _):
+            yield url
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

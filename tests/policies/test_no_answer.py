@@ -23,17 +23,19 @@ from remit.tools.questions import Question
 from remit.tools.states import Verdict
 
 from .cases import CREDIT, MANDATE, action, batch, changed, policy_data, question, with_data
-from .conftest import free_port
 from .misbehaving import (
     ALLOW,
     NOTHING,
+    OTHER_REVISION,
     PROVENANCE,
     REVISION,
+    SECOND_BUNDLE,
     VOLUME,
     Handler,
     body,
     document,
     drip,
+    free_port,
     result,
     right,
     served,
@@ -157,8 +159,6 @@ def giving(engine: EmbeddedEngine, value: object) -> EmbeddedEngine:
     return engine
 
 
-OTHER = {"bundles": {"policy": {"revision": "r1-0000000000000000"}}}
-SECOND = {"bundles": PROVENANCE["bundles"] | {"more": {"revision": REVISION}}}
 LONG = "x" * (MAX_BODY_BYTES + 1)
 
 WRONG_SERVERS: Mapping[str, tuple[str, Handler]] = {
@@ -174,8 +174,8 @@ WRONG_SERVERS: Mapping[str, tuple[str, Handler]] = {
         "policy_too_old",
         body(json.dumps({"result": right(*IDS), "provenance": PROVENANCE}), Age="61"),
     ),
-    "another revision": ("policy_revision", result(right(*IDS), provenance=OTHER)),
-    "a second bundle": ("policy_bundle", result(right(*IDS), provenance=SECOND)),
+    "another revision": ("policy_revision", result(right(*IDS), provenance=OTHER_REVISION)),
+    "a second bundle": ("policy_bundle", result(right(*IDS), provenance=SECOND_BUNDLE)),
     "no bundle": ("policy_bundle", result(right(*IDS), provenance={"version": "1.22.3"})),
     "no provenance": ("policy_bundle", document({"result": right(*IDS)})),
     "a warning": ("policy_shape", result(right(*IDS), warning={"code": "api_usage_warning"})),
