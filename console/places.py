@@ -1,10 +1,11 @@
-"""Where the company's systems and the model are, and what they are called with.
+"""Where the company's systems, the policy server and the model are, and what they are called with.
 
 In the sandbox the pretended company says so itself, in HOME/sandbox; elsewhere the settings do. Keeps credentials
 out of memory: they are read from their file at each call and never logged.
 """
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from remit.console.settings import Settings, variable
@@ -56,6 +57,63 @@ def credentials_file(settings: Settings) -> Path:
     if not settings.sandboxed:
         raise _missing("credentials_file")
     return settings.home / "sandbox" / "credentials.json"
+
+
+@dataclass(frozen=True)
+class PolicyServer:
+    """Where verdicts come from, what is expected there, and what it is asked with."""
+
+    url: str
+    revision: str
+    token: str | None
+    trusted: Path | None
+
+
+def policy_server(settings: Settings, installed: str) -> PolicyServer:
+    """The OPA server to ask; `installed` is the revision of the policy in this installation.
+
+    Raises Misconfigured. Outside the sandbox it is asked over TLS only, and the expected revision stands in the
+    settings too: a policy that came with an upgrade decides nothing before somebody wrote its revision down.
+    """
+    if settings.opa_url is None:
+        raise Misconfigured(
+            "REMIT_OPA_URL is not set, and policy is asked of a server. Set it to https://HOST:PORT.",
+            code="setting",
+        )
+    if not settings.sandboxed and not settings.opa_url.startswith("https://"):
+        raise Misconfigured(
+            f"REMIT_OPA_URL is plain http, and this is {settings.environment}. Set it to https://HOST:PORT.",
+            code="setting",
+        )
+    if settings.opa_revision is None and not settings.sandboxed:
+        raise Misconfigured(
+            f"REMIT_OPA_REVISION is not set, and {settings.environment} asks no policy whose revision nobody wrote "
+            f"down. The policy here is {installed}: set it to that after a review.",
+            code="setting",
+        )
+    if settings.opa_revision not in (None, installed):
+        raise Misconfigured(
+            f"REMIT_OPA_REVISION is {settings.opa_revision}, and the policy here is {installed}. Install the policy "
+            "that was reviewed, or review this one and set REMIT_OPA_REVISION.",
+            code="setting",
+        )
+    return PolicyServer(settings.opa_url, installed, _opa_token(settings), settings.opa_ca_file)
+
+
+def _opa_token(settings: Settings) -> str | None:
+    """The decision token. In its file it stands alone; white space around it is no part of it."""
+    if settings.opa_token_file is None:
+        return settings.opa_token.get_secret_value() if settings.opa_token is not None else None
+    try:
+        token = settings.opa_token_file.read_text("ascii").strip()
+    except (OSError, ValueError):
+        token = ""
+    if not token or not token.isprintable():
+        raise Misconfigured(
+            "REMIT_OPA_TOKEN_FILE names no file with a token that can be read. Put the token there, or unset it.",
+            code="setting",
+        )
+    return token
 
 
 def _url(settings: Settings, name: str) -> str:

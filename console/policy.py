@@ -37,6 +37,10 @@ def explain(
 async def _check(as_json: bool) -> int:
     async with opened() as services:
         engine = await services.policy()
+        if services.settings.engine == "server":
+            from remit.policies.revision import require_shipped
+
+            require_shipped()
         failed: NoAnswer | None = None
         try:
             await engine.check()

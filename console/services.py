@@ -109,17 +109,8 @@ class Services:
             embedded = EmbeddedEngine()
             self._stack.callback(embedded.close)
             return embedded
-        if self.settings.opa_url is None:
-            raise Misconfigured(
-                "REMIT_OPA_URL is not set, and policy is asked of a server. Set it to https://HOST:PORT.",
-                code="setting",
-            )
-        token = self.settings.opa_token
-        server = ServerEngine(
-            self.settings.opa_url,
-            revision=load_policy().revision,
-            token=token.get_secret_value() if token is not None else None,
-        )
+        asked = places.policy_server(self.settings, load_policy().revision)
+        server = ServerEngine(asked.url, revision=asked.revision, token=asked.token, trusted=asked.trusted)
         return await self._stack.enter_async_context(server)
 
     async def runner(self) -> Runner:

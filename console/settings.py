@@ -42,6 +42,9 @@ class Settings(BaseSettings):
     policy_engine: Literal["embedded", "server"] | None = None
     opa_url: _Url | None = None
     opa_token: SecretStr | None = None
+    opa_token_file: Path | None = None
+    opa_ca_file: Path | None = None
+    opa_revision: Annotated[str, Field(pattern=r"^r1-[0-9a-f]{16}$")] | None = None
     lease_seconds: Annotated[float, Field(ge=2, le=600)] = 15.0
     token_file: Path | None = None
 
@@ -65,6 +68,7 @@ _REMEDIES = {
     "environment": "Use sandbox, staging or production",
     "tenant": "Use up to 40 small letters, digits and dashes",
     "policy_engine": "Use embedded or server",
+    "opa_revision": "Give the revision that `python -m remit.policies.build` printed",
     "lease_seconds": "Give seconds, from 2 to 600",
     "model_name": "Give the name of a model without spaces",
 }

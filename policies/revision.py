@@ -74,6 +74,32 @@ def load_policy(folder: Path = HERE) -> Policy:
     return Policy(revision_of(folder), module, data.read_bytes(), read_settings(data))
 
 
+def shipped_revision(folder: Path = HERE) -> str:
+    """The revision of the plain bundle beside the policy. Raises Misconfigured where it is none or cannot be read."""
+    try:
+        with tarfile.open(folder / "bundle" / PLAIN) as tar:
+            manifest = tar.extractfile(".manifest")
+            assert manifest is not None, "it is a file, or KeyError was raised"
+            return str(json.loads(manifest.read())["revision"])
+    except (OSError, EOFError, tarfile.TarError, ValueError, KeyError, TypeError) as error:
+        raise Misconfigured(
+            f"The bundle for a server cannot be read: {type(error).__name__}. "
+            "Run `python -m remit.policies.build`.",
+            code="policy_bundle",
+        ) from error
+
+
+def require_shipped(folder: Path = HERE) -> None:
+    """Raises Misconfigured unless the plain bundle is of the policy beside it: a server decides by what it is given."""
+    shipped, expected = shipped_revision(folder), revision_of(folder)
+    if shipped != expected:
+        raise Misconfigured(
+            f"The bundle for a server is of revision {shipped}, and the policy beside it of {expected}. "
+            "Run `python -m remit.policies.build`, then give the server the new bundle.",
+            code="policy_bundle",
+        )
+
+
 def plain_bundle(folder: Path) -> bytes:
     """The bundle for an OPA server: Rego, data and a manifest with the revision; always the same content."""
     manifest = {"revision": revision_of(folder), "roots": ["remit"]}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from remit.console.places import policy_server
 from remit.console.settings import load, variable
 from remit.tools.errors import Misconfigured
 
@@ -26,6 +27,7 @@ def test_without_any_variable_it_is_the_sandbox(clean: Path) -> None:
     [
         ("environment", "prod", "Use sandbox, staging or production"),
         ("policy_engine", "none", "Use embedded or server"),
+        ("opa_revision", "latest", "Give the revision that `python -m remit.policies.build` printed"),
         ("lease_seconds", "soon", "Give seconds, from 2 to 600"),
         ("lease_seconds", "0.5", "Give seconds, from 2 to 600"),
         ("tenant", "Two Words", "Use up to 40 small letters"),
@@ -103,3 +105,53 @@ def test_outside_the_sandbox_a_database_has_to_be_named(clean: Path, monkeypatch
     """The embedded Postgres is refused in production, before anything is started."""
     monkeypatch.setenv("REMIT_ENVIRONMENT", "production")
     assert "REMIT_DATABASE_URL is not set" in refusal()
+
+
+INSTALLED = "r1-0123456789abcdef"
+PRODUCTION = {
+    "ENVIRONMENT": "production",
+    "DATABASE_URL": "postgresql://user@db.example/remit",
+    "OPA_URL": "https://policy.example",
+    "OPA_REVISION": INSTALLED,
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "remedy"),
+    [
+        ({"OPA_URL": ""}, r"Set it to https://HOST:PORT\.$"),
+        ({"OPA_URL": "http://127.0.0.1:8181"}, r"plain http, .* Set it to https://HOST:PORT\.$"),
+        ({"OPA_REVISION": ""}, rf"The policy here is {INSTALLED}: set it to that after a review\.$"),
+        ({"OPA_REVISION": "r1-0000000000000000"}, r"review this one and set REMIT_OPA_REVISION\.$"),
+        ({"OPA_TOKEN_FILE": "nothing"}, r"REMIT_OPA_TOKEN_FILE names no file .* or unset it\.$"),
+    ],
+)
+@pytest.mark.parametrize("environment", ["staging", "production"])
+def test_outside_the_sandbox_policy_is_asked_over_tls_at_a_revision_that_was_written_down(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], remedy: str, environment: str
+) -> None:
+    """Without the address, TLS, the expected revision or its token no policy is asked, and so nothing is sent."""
+    for name, value in (PRODUCTION | {"ENVIRONMENT": environment} | changed).items():
+        monkeypatch.setenv(f"REMIT_{name}", value)
+    with pytest.raises(Misconfigured, match=remedy):
+        policy_server(load(), INSTALLED)
+
+
+def test_the_token_for_the_policy_server_is_read_from_its_file(
+    clean: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The file wins over the variable, and the line's end is no part of it."""
+    (tmp_path / "token").write_text("from-the-file\n")
+    more = {"OPA_TOKEN": "from-the-variable", "OPA_TOKEN_FILE": str(tmp_path / "token")}
+    for name, value in (PRODUCTION | more).items():
+        monkeypatch.setenv(f"REMIT_{name}", value)
+    server = policy_server(load(), INSTALLED)
+    assert (server.token, server.revision) == ("from-the-file", INSTALLED)
+
+
+def test_in_the_sandbox_a_server_on_this_machine_will_do(
+    clean: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain http to this machine, at the revision that is installed."""
+    monkeypatch.setenv("REMIT_OPA_URL", "http://127.0.0.1:8181")
+    assert policy_server(load(), INSTALLED).revision == INSTALLED

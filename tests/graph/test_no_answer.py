@@ -128,7 +128,10 @@ async def test_each_verdict_keeps_the_question_that_it_answers(agent: Agent) -> 
 async def test_the_company_hears_of_nothing_while_a_redirect_leads_to_an_allow(agent: Agent) -> None:
     """Whoever answers for the policy server with a redirect to its own allow is not followed (F25)."""
     agent.model.turns = [turn(credit(subject=SUBJECT)), DONE]
-    async with served(WAYS["policy_redirect"](KEY)) as (url, seen), ServerEngine(url, revision=REVISION) as engine:
+    async with (
+        served(WAYS["policy_redirect"](KEY)) as (url, seen),
+        ServerEngine(url, revision=REVISION) as engine,
+    ):
         with agent.nothing_changes():
             driver = agent.driver_with(policy=engine)
             await driver.drive(await driver.start(agent.tokens.support_manager, agent.mandate.hash))
