@@ -65,12 +65,12 @@ def policy_folder(tmp_path: Path) -> Path:
     return copied(tmp_path)
 
 
-def until_healthy(url: str, trusted: ssl.SSLContext | None = None) -> None:
+def until_healthy(url: str, trusted: ssl.SSLContext | None = None, path: str = "/health?bundles") -> None:
     """Waits until the server lives and holds its bundle."""
     end = time.monotonic() + START_SECONDS
     while True:
         try:
-            with urllib.request.urlopen(f"{url}/health?bundles", timeout=1, context=trusted):  # noqa: S310  # our own address
+            with urllib.request.urlopen(f"{url}{path}", timeout=1, context=trusted):  # noqa: S310  # our own address
                 return
         except (urllib.error.URLError, ConnectionError):
             if time.monotonic() > end:

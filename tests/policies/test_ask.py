@@ -18,9 +18,12 @@ class Slow:
 
     revision = "r1-test"
 
-    def __init__(self, engine: EmbeddedEngine, fail_at: int | None = None) -> None:
+    def __init__(
+        self, engine: EmbeddedEngine, fail_at: int | None = None, error: Exception | None = None
+    ) -> None:
         self._engine = engine
         self._fail_at = fail_at
+        self._error = error or NoAnswer("Policy gave no answer.", code="policy_timeout")
         self.sizes: list[int] = []
         self.in_flight = 0
         self.most = 0
@@ -31,7 +34,7 @@ class Slow:
         self.most = max(self.most, self.in_flight)
         try:
             if len(self.sizes) == self._fail_at:
-                raise NoAnswer("Policy gave no answer.", code="policy_timeout")
+                raise self._error
             return await self._engine.ask(question)
         finally:
             self.in_flight -= 1
@@ -98,3 +101,38 @@ async def test_a_cancelled_proposal_leaves_no_question_behind(embedded: Embedded
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert port.in_flight == 0
+
+
+@pytest.mark.parametrize("fail_at", [1, 3])
+async def test_an_error_that_is_no_lack_of_an_answer_reaches_the_caller_as_itself(
+    embedded: EmbeddedEngine, fail_at: int
+) -> None:
+    """A fault of ours is neither wrapped in a group nor taken for a silence of policy."""
+    port = Slow(embedded, fail_at, ZeroDivisionError("a fault"))
+    with pytest.raises(ZeroDivisionError, match="a fault"):
+        await ask_all(
+            port, ASKED.subject, ASKED.context, [action(CREDIT, number) for number in range(3 * BATCH)]
+        )
+    assert port.in_flight == 0
+
+
+async def test_a_fault_beside_a_silence_is_not_hidden_by_it() -> None:
+    """Two batches fail at once, the first for lack of an answer: what is told is the fault."""
+
+    class Both:
+        revision = "r1-test"
+        asked = 0
+
+        async def ask(self, question: Question) -> Answer:
+            self.asked += 1
+            if self.asked == 1:
+                raise NoAnswer("Policy gave no answer.", code="policy_timeout")
+            raise ZeroDivisionError("a fault")
+
+        async def check(self) -> None:
+            """It is always there."""
+
+    with pytest.raises(ZeroDivisionError):
+        await ask_all(
+            Both(), ASKED.subject, ASKED.context, [action(CREDIT, number) for number in range(2 * BATCH)]
+        )

@@ -14,7 +14,15 @@ import pytest
 
 from remit.policies import EmbeddedEngine, load_policy
 from remit.policies.build import build, check, main
-from remit.policies.revision import HERE, PLAIN, RECORD, plain_bundle, revision_of
+from remit.policies.revision import (
+    HERE,
+    PLAIN,
+    RECORD,
+    plain_bundle,
+    require_shipped,
+    revision_of,
+    shipped_revision,
+)
 from remit.tools.errors import Misconfigured
 from remit.tools.states import Verdict
 
@@ -198,3 +206,31 @@ def test_the_metadata_names_the_entrypoint(opa: str) -> None:
     assert [[part["value"] for part in path] for path in marked] == [
         ["data", "remit", "boundary", "decisions"]
     ]
+
+
+def with_bundle(folder: Path, content: bytes) -> Path:
+    (folder / "bundle" / PLAIN).write_bytes(content)
+    return folder
+
+
+def test_a_bundle_of_another_revision_is_not_given_to_a_server(policy_folder: Path) -> None:
+    """Data that changed without a fresh bundle: `remit policy check` says what to do, before a server is asked."""
+    require_shipped(policy_folder)
+    data = policy_data()
+    data["remit"]["settings"]["effects"]["email.send"]["hold_seconds"] = 6
+    with_data(policy_folder, data)
+    with pytest.raises(Misconfigured, match=r"Run `python -m remit\.policies\.build`, then give the server"):
+        require_shipped(policy_folder)
+    build(policy_folder, None)
+    require_shipped(policy_folder)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no archive", plain_bundle(HERE)[:1_000], gzip.compress(b"no archive")],
+    ids=["empty", "no archive", "half of it", "something else"],
+)
+def test_a_bundle_that_cannot_be_read_is_said(policy_folder: Path, content: bytes) -> None:
+    """Half a download is no bundle."""
+    with pytest.raises(Misconfigured, match=r"Run `python -m remit\.policies\.build`\.$"):
+        shipped_revision(with_bundle(policy_folder, content))
