@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from remit.tools.actions import Json
+from remit.tools.actions import Json, read_json
 from remit.tools.errors import RemitError
 
 _MOST_CALLS = 32
@@ -82,8 +82,8 @@ class OpenAIModel:
         except self._failure as error:
             raise _unavailable(_refusal(error)) from error
         try:
-            body = json.loads(answer.text)
-        except (ValueError, RecursionError) as error:
+            body = read_json(answer.text, exact=False)
+        except ValueError as error:
             raise _unavailable("no JSON") from error
         if not isinstance(body, dict):
             raise _unavailable("no completion")

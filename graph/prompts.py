@@ -32,7 +32,7 @@ def messages(
     ]
     for plan in plans:
         said += _turn(plan, outcomes.get(plan["number"], []))
-    said.append({"role": "user", "content": "Evidence so far: " + json.dumps(digest, sort_keys=True)})
+    said.append({"role": "user", "content": "Evidence so far: " + json.dumps(digest)})
     return said
 
 

@@ -103,7 +103,7 @@ def require_shipped(folder: Path = HERE) -> None:
 def plain_bundle(folder: Path) -> bytes:
     """The bundle for an OPA server: Rego, data and a manifest with the revision; always the same content."""
     manifest = {"revision": revision_of(folder), "roots": ["remit"]}
-    members = [(".manifest", json.dumps(manifest, sort_keys=True).encode())]
+    members = [(".manifest", json.dumps(manifest).encode())]
     members += [(f"boundary/{file.name}", file.read_bytes()) for file in rego_files(folder)]
     members += [("data.json", (folder / "boundary" / "data.json").read_bytes())]
     archive = io.BytesIO()

@@ -73,26 +73,66 @@ def test_every_module_says_what_it_holds(folder: str) -> None:
     assert [name for name in silent if (ROOT / name).read_text().strip()] == []
 
 
-def test_one_function_computes_the_canonical_hash() -> None:
-    """A second serialisation that is hashed would sooner or later disagree with the first.
+def ours() -> list[str]:
+    """The modules but the sandbox's: it is the world, must not use Remit's hashes, and keeps its own."""
+    return [name for name in MODULES if not name.startswith("sandbox/")]
 
-    The sandbox is the world: it must not use Remit's hashes, and keeps its own.
-    """
+
+def test_one_function_computes_the_canonical_hash() -> None:
+    """A second serialisation that is hashed would sooner or later disagree with the first (F65)."""
     found = [
         name
-        for name in MODULES
-        if not name.startswith("sandbox/")
+        for name in ours()
         for node in ast.walk(parsed(name))
         if isinstance(node, ast.Call) and hashes_json(node)
     ]
     assert found == ["tools/actions.py"]
 
 
+def test_one_module_writes_the_canonical_form() -> None:
+    """Nobody else imports the library of RFC 8785, and nobody sorts keys to get something like it (F65).
+
+    The build sorts what it writes for people to compare; what is hashed there is the file as it is.
+    """
+    using = [name for name in ours() if imports(name, "rfc8785")]
+    sorting = [name for name in ours() for node in ast.walk(parsed(name)) if sorts_keys(node)]
+    assert using == ["tools/actions.py"]
+    assert set(sorting) == {"policies/build.py"}
+
+
+def test_one_function_reads_the_json_of_others() -> None:
+    """Duplicate names and NaN are accepted by the standard reader, so a second reader would accept them (F64).
+
+    Besides, only our own files are read with it, and what `json.dumps` in this process has just written.
+    """
+    reading = {name for name in ours() if calls(parsed(name)) & {"json.loads", "json.load"}}
+    assert reading <= {
+        "console/places.py",  # files of this installation
+        "graph/intake.py",  # what `checked_json` wrote
+        "policies/build.py",  # what opa printed
+        "policies/engines.py",  # the question that was just checked
+        "policies/revision.py",  # our own bundle
+        "tools/actions.py",
+    }
+
+
+def imports(name: str, module: str) -> bool:
+    return any(
+        module in (getattr(node, "module", None), *(alias.name for alias in node.names))
+        for node in ast.walk(parsed(name))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
+def sorts_keys(node: ast.AST) -> bool:
+    return isinstance(node, ast.keyword) and node.arg == "sort_keys"
+
+
 def hashes_json(call: ast.Call) -> bool:
     """Whether what is handed to a hash is serialised on the spot."""
     hashing = ast.unparse(call.func).startswith("hashlib.") or ast.unparse(call.func).endswith(".update")
     serialised = {name.rpartition(".")[2] for argument in call.args for name in calls(argument)}
-    return hashing and bool(serialised & {"dumps", "model_dump_json"})
+    return hashing and bool(serialised & {"canonical", "dumps", "model_dump_json"})
 
 
 def test_nothing_committed_names_a_registry_or_a_machine() -> None:

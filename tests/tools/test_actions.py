@@ -15,9 +15,11 @@ from remit.tools.actions import (
     Action,
     Request,
     action_hash,
+    canonical,
     canonical_hash,
     intent_hash,
     operation_key,
+    read_json,
     reference,
     wire_key,
 )
@@ -65,6 +67,66 @@ def test_text_and_literals_are_written_as_rfc_8785_shows() -> None:
     value = {"string": '\u20ac$\u000f\u000aA\'B"\\\\"/', "literals": [None, True, False]}
     expected = '{"literals":[null,true,false],"string":"\u20ac$\\u000f\\nA\'B\\"\\\\\\\\\\"/"}'
     assert canonical_hash(value) == _sha(expected)
+
+
+VECTORS: list[tuple[Any, str]] = [
+    ({"\ue000": 1, "\U00010000": 2}, '{"\U00010000":2,"\ue000":1}'),
+    ({"b": 1, "a": 2, "A": 3, "aa": 4, "": 5}, '{"":5,"A":3,"a":2,"aa":4,"b":1}'),
+    ({"10": 1, "9": 2}, '{"10":1,"9":2}'),
+    ({"e\u0301": 1, "\u00e9": 2}, '{"e\u0301":1,"\u00e9":2}'),
+    ("Gutschrift f\u00fcr Kundin \u2116 104 \U0001f44d", '"Gutschrift f\u00fcr Kundin \u2116 104 \U0001f44d"'),
+    ("\b\t\n\f\r\x01\x1f\x7f\u2028</", '"\\b\\t\\n\\f\\r\\u0001\\u001f\x7f\u2028</"'),
+    ([56, {"d": True, "10": None, "1": []}], '[56,{"1":[],"10":null,"d":true}]'),
+    ([-0, 0, -1, 10**15], "[0,0,-1,1000000000000000]"),
+    ([], "[]"),
+]
+"""Value and canonical text, by the rules of RFC 8785: keys by UTF-16 units, the shortest escapes, nothing normalised."""
+
+
+@pytest.mark.parametrize(("value", "text"), VECTORS, ids=[text[:20] for _, text in VECTORS])
+def test_the_canonical_form_is_that_of_rfc_8785(value: Any, text: str) -> None:
+    """Where sorting by code point or escaping beyond ASCII would give another text (F63)."""
+    assert canonical(value) == text.encode()
+    assert canonical_hash(value) == _sha(text)
+    assert read_json(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"amount": NaN}',
+        '{"amount": Infinity}',
+        '{"amount": -Infinity}',
+        '{"amount": 1e400}',
+        '{"amount": -0.0}',
+        '{"amount": 1e-7}',
+        '{"amount": 10.00}',
+        '{"amount": 1E3}',
+        '{"amount": 9007199254740992}',
+        '{"amount": 1, "amount": 1}',
+        '{"deep": [{"er": {"a": 1, "a": 2}}]}',
+        '{"note": "a\\u0000b"}',
+        '{"note": "\\ud800"}',
+        '{"\\udfff": 1}',
+        '{"note": 1',
+        "",
+        "[" * 100_000,
+        "1" * 5_000,
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_is_not_exact_is_refused_before_anything_is_hashed(text: str) -> None:
+    """A text whose value another reader would take for another value is none (F64)."""
+    with pytest.raises(ValueError, match=r"."):
+        read_json(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', '{"a": 1e400}', '{"a": 1, "a": 2}', "[" * 100_000])
+def test_also_where_fractions_are_allowed_a_text_has_one_meaning(text: str) -> None:
+    """Receivers may answer with fractions in fields that nobody reads; with two meanings they answer nothing (F64)."""
+    assert read_json('{"ratio": 0.5}', exact=False) == {"ratio": 0.5}
+    with pytest.raises(ValueError, match=r"twice|no JSON number|nested too deeply"):
+        read_json(text, exact=False)
 
 
 @pytest.mark.parametrize(
@@ -177,11 +239,18 @@ def test_key_reference_and_wire_key_have_their_forms() -> None:
         {"subject": "customer:../x"},
         {"mandate_hash": "v2:00"},
         {"tool_version": 1},
+        {"purpose": "outage-0611\n"},
+        {"purpose": "\u043eutage-0611"},
+        {"step": "cr\u0435dit"},
+        {"subject": "customer:c-\u0661\u0660\u0664"},
+        {"subject": "customer:c-104\u200b"},
+        {"subject": "customer:c-104 "},
+        {"subject": "\uff43ustomer:c-104"},
         {"unknown": 1},
     ],
     ids=repr,
 )
 def test_an_action_takes_no_part_of_a_key_that_could_reach_into_another(changed: dict[str, Any]) -> None:
-    """Separators, foreign forms, coercion and unknown fields are refused."""
+    """Separators, foreign forms, coercion, unknown fields and everything that only looks like ASCII are refused."""
     with pytest.raises(ValidationError):
         Action.model_validate({**ACTION.model_dump(), **changed})

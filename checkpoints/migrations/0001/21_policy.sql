@@ -39,6 +39,10 @@ ALTER TABLE operations ADD CONSTRAINT operations_verdict_has_its_source CHECK (
     coalesce(verdict, 'deny') = 'deny'
     OR (policy_engine <> '' AND policy_revision <> '' AND decision_id <> '' AND jsonb_array_length(reasons) > 0) IS TRUE);
 
+-- What identifies anything is printable ASCII without blanks, so that no two names look alike and are not.
+ALTER TABLE operations ADD CONSTRAINT operations_names_are_ascii CHECK (
+    (key || effect || tool || tool_version || agent || coalesce(currency, '')) ~ '^[!-~]+$');
+
 CREATE FUNCTION keep_context(p_run text, p_token bigint, p_hash text, p_document jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
@@ -61,11 +65,9 @@ CREATE FUNCTION count_silence(p_run text, p_token bigint, p_code text, p_detail 
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     PERFORM check_lease(p_run, p_token);
-    UPDATE silences SET times = times + 1, actions = actions + p_actions, detail = p_detail, last_at = clock_timestamp()
-    WHERE run_id = p_run AND code = p_code;
-    IF NOT FOUND THEN
-        INSERT INTO silences (run_id, code, detail, actions) VALUES (p_run, p_code, p_detail, p_actions);
-    END IF;
+    INSERT INTO silences AS s (run_id, code, detail, actions) VALUES (p_run, p_code, p_detail, p_actions)
+    ON CONFLICT (run_id, code) DO UPDATE
+    SET times = s.times + 1, actions = s.actions + excluded.actions, detail = excluded.detail, last_at = excluded.last_at;
 END $$;
 
 GRANT SELECT ON contexts, questions, silences TO remit_app;
