@@ -48,6 +48,11 @@ demo: venv ## tells the whole story on a pretend company, in the terminal
 test: venv ## runs the tests; ARGS="-k name" chooses
 	@$(BIN)/python -m pytest $(ARGS)
 
+.PHONY: bench
+bench: venv ## measures decisions and claims, both sides of each comparison in one run
+	@REMIT_OPA="$(OPA)" $(BIN)/python benchmarks/decisions.py
+	@PYTHONPATH=. $(BIN)/python benchmarks/claims.py
+
 .PHONY: check
 check: venv check-policies ## format, lint, strict types, import layers and policies
 	$(BIN)/ruff format --check --output-format concise .

@@ -33,7 +33,8 @@ from remit.tools.errors import Misconfigured
 from remit.tools.questions import Answer, Question
 
 DEADLINE_SECONDS = 2.0
-"""For one question of at most 100 actions: twenty times what a busy server takes, short beside a worker's lease."""
+"""For one question of at most 100 actions: several times what a busy server takes (see benchmarks), short beside a
+worker's lease."""
 
 _MEMORY_PAGES = 512
 """32 MiB a compiled instance; a question of 100 actions needs two of them."""

@@ -48,7 +48,12 @@ async def test_an_allow_for_lack_of_an_answer_cannot_look_like_an_allow(
 
 async def test_a_lack_of_an_answer_needs_no_source(bench: Bench, tokens: Tokens) -> None:
     """It waits behind policy, without a verdict."""
-    nothing = {"policy_engine": None, "policy_revision": None, "decision_id": None, "reasons": []}
+    nothing: dict[str, Any] = {
+        "policy_engine": None,
+        "policy_revision": None,
+        "decision_id": None,
+        "reasons": [],
+    }
     (row,) = await proposed(bench, tokens, verdict=None, closed_detail="policy_timeout", **nothing)
     assert await bench.obstacles([row["operation_id"]]) == ["policy"]
 
@@ -75,9 +80,7 @@ async def test_two_silences_of_one_code_at_once_are_counted_twice(bench: Bench, 
     """Also where both are the first; and who lost the run counts nothing."""
     lease = await bench.run_over(tokens, [SUBJECT])
     said = {"run": lease.run_id, "code": "policy_timeout", "detail": "late", "actions": 3}
-    await asyncio.gather(
-        *(bench.database.rows("count_silence", token=lease.token, **said) for _ in range(4))
-    )
+    await asyncio.gather(*(bench.database.rows("count_silence", token=lease.token, **said) for _ in range(4)))
     (row,) = await bench.database.rows("silences", run=lease.run_id)
     assert (row["times"], row["actions"]) == (4, 12)
     with pytest.raises(LeaseLost):

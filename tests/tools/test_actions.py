@@ -74,13 +74,16 @@ VECTORS: list[tuple[Any, str]] = [
     ({"b": 1, "a": 2, "A": 3, "aa": 4, "": 5}, '{"":5,"A":3,"a":2,"aa":4,"b":1}'),
     ({"10": 1, "9": 2}, '{"10":1,"9":2}'),
     ({"e\u0301": 1, "\u00e9": 2}, '{"e\u0301":1,"\u00e9":2}'),
-    ("Gutschrift f\u00fcr Kundin \u2116 104 \U0001f44d", '"Gutschrift f\u00fcr Kundin \u2116 104 \U0001f44d"'),
+    (
+        "Gutschrift f\u00fcr Kundin \u2116 104 \U0001f44d",
+        '"Gutschrift f\u00fcr Kundin \u2116 104 \U0001f44d"',
+    ),
     ("\b\t\n\f\r\x01\x1f\x7f\u2028</", '"\\b\\t\\n\\f\\r\\u0001\\u001f\x7f\u2028</"'),
     ([56, {"d": True, "10": None, "1": []}], '[56,{"1":[],"10":null,"d":true}]'),
     ([-0, 0, -1, 10**15], "[0,0,-1,1000000000000000]"),
     ([], "[]"),
 ]
-"""Value and canonical text, by the rules of RFC 8785: keys by UTF-16 units, the shortest escapes, nothing normalised."""
+"""Value and canonical text, by RFC 8785: keys by UTF-16 units, the shortest escapes, nothing normalised."""
 
 
 @pytest.mark.parametrize(("value", "text"), VECTORS, ids=[text[:20] for _, text in VECTORS])
