@@ -24,6 +24,7 @@ WORDS: Mapping[str, str] = {
     "currency_not_exact": "The currency is not the one that the mandate fixes for this step.",
     "field_not_delegated": "It writes a field that the step does not name, that is not the effect's, or none at all: "
     "{detail}.",
+    "frozen": "A freeze is in force over it. {detail}",
     "malformed": "A value has the wrong type, or the proposal does not count the step: {detail}.",
     "mandate_not_live": "The mandate does not hold now. {detail}",
     "matrix_allow": "The matrix lets this go by itself: {detail}.",
@@ -35,6 +36,7 @@ WORDS: Mapping[str, str] = {
     "other_tool_may_act": "The ledger refused it: {detail}.",
     "promise_not_delegated": "The receiver declares another promise for this template than the step may make.",
     "rejected_before": "A person rejected an earlier revision under this key, so only a person says yes: {detail}.",
+    "stopped": "A stop is in force over it. {detail}",
     "subject_missing": "The system of record does not know {detail}.",
     "supervised": "This effect is under supervision, so a person is asked every time: {detail}.",
     "template_not_delegated": "The template is not the one that the step names.",

@@ -8,6 +8,7 @@ from remit.policies import EmbeddedEngine, load_policy
 from remit.policies.explain import WORDS, explain, reasons_in_words
 from remit.policies.record import context_document, kept_question
 from remit.policies.revision import HERE, rego_files
+from remit.policies.silence import SILENCES
 from remit.tools.actions import Json, canonical_hash
 from remit.tools.errors import Refused
 from remit.tools.questions import Decision, Question
@@ -15,16 +16,27 @@ from remit.tools.questions import Decision, Question
 from .cases import CREDIT, MANDATE, NOTIFY, action, proposed, question
 
 ROOT = HERE.parent
+GIVEN = re.compile(r'"code": "([a-z_]+)"|_code\(\w+\) := "([a-z_]+)"')
+"""A code as a reason has it, or as a function that chooses one gives it."""
 
 
 def test_every_code_that_policy_or_ledger_gives_has_its_words_and_no_other_has() -> None:
     """A new reason without words, and words without a reason, are found here."""
-    given = {
-        code for file in rego_files(HERE) for code in re.findall(r'"code": "([a-z_]+)"', file.read_text())
-    }
     ledger = ROOT / "checkpoints" / "migrations" / "0001" / "08_proposing.sql"
-    given |= set(re.findall(r'"code": "([a-z_]+)"', ledger.read_text()))
+    given = {
+        code
+        for file in (*rego_files(HERE), ledger)
+        for found in GIVEN.findall(file.read_text())
+        for code in found
+        if code
+    }
     assert set(WORDS) == given
+
+
+def test_every_code_is_in_the_readme() -> None:
+    """Reasons and lacks of an answer alike: a code that is stored is looked up there."""
+    readme = (HERE / "README.md").read_text()
+    assert [code for code in (*WORDS, *SILENCES) if f"`{code}`" not in readme] == []
 
 
 def test_a_code_of_a_later_version_is_told_as_it_is() -> None:
