@@ -97,7 +97,7 @@ async def raced(
     async with await psycopg.AsyncConnection.connect(
         urls.owner_url, row_factory=psycopg.rows.dict_row
     ) as one:
-        begun = await (await one.execute(*verbs.statement(first, id_))).fetchall()  # type: ignore[arg-type]
+        begun = await (await one.execute(*verbs.statement(first, id_))).fetchall()
         coming = asyncio.create_task(bench.sql(*_flat(verbs.statement(second, id_))))
 
         async def there() -> bool:
@@ -278,7 +278,7 @@ async def test_a_cancel_of_what_nobody_knows_is_followed_to_its_outcome_and_not_
 async def test_what_is_wanted_back_is_not_resent_even_where_the_key_would_protect(
     bench: Bench, tokens: Tokens, world: World
 ) -> None:
-    """A credit may be resent under its key before absence is proved; one that is wanted back is only looked for (F37)."""
+    """A credit may be resent under its key before absence is proved; what is wanted back is only looked for (F37)."""
     lease = await bench.run_over(tokens, ["customer:c-104"])
     (id_,) = await bench.propose(lease, "credit", ["customer:c-104"])
     await world.control.add_fault("payments", "error_before", "POST /credits")
@@ -289,7 +289,7 @@ async def test_what_is_wanted_back_is_not_resent_even_where_the_key_would_protec
     assert (row["resend"], row["obstacle"]) == (True, "verification")
 
     async def ended() -> bool:
-        return (await bench.operation(id_))["closed"] == "cancelled"
+        return str((await bench.operation(id_))["closed"]) == "cancelled"
 
     await bench.carry_on(lease, ended)
     assert bench.transport.called.count("POST /credits") == 1
