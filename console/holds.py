@@ -123,6 +123,7 @@ _FIRST = {
     "approval": "a person approved it",
     "requirement": "what it requires is completed",
     "policy": "policy has judged it",
+    "freeze": "the freeze over it is lifted",
 }
 """What `released` waits for where more than its window stood in the way."""
 

@@ -213,6 +213,18 @@ async def test_what_has_no_window_to_change_says_why(bench: Bench, tokens: Token
     assert (await bench.operation(ids[0]))["version"] == before
 
 
+async def test_a_freeze_keeps_what_was_released_until_it_is_lifted(bench: Bench, tokens: Tokens) -> None:
+    """Windows may be moved under a freeze, and the answer to a release names what still stands over it."""
+    lease, ids = await held(bench, tokens)
+    order = await bench.people.freeze(tokens.finance_lead, "all", "", "an audit")
+    assert (await moved(bench, tokens.support_manager, ids[0], by=60.0))[0] == "rescheduled"
+    (row,) = await bench.people.release_holds(tokens.finance_lead, ids)
+    assert (row["outcome"], row["detail"]) == ("released", "freeze")
+    assert (await bench.send(lease)).attempted == []
+    await bench.people.lift(tokens.finance_lead, order["id"])
+    assert (await bench.send(lease)).attempted == ids
+
+
 async def test_every_try_is_kept_with_whose_word_it_was(bench: Bench, tokens: Tokens) -> None:
     """I9: who, with which token, what for, what was planned and what came of it, refused tries too, in the journal."""
     _, (id_,) = await held(bench, tokens)
