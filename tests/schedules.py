@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -17,6 +18,13 @@ from psycopg.rows import dict_row
 from tests.fixtures import eventually
 
 STEPS = ("begin", "call", "commit")
+
+
+async def passing(seconds: float) -> None:
+    """Lets so much real time pass, and nothing else be decided by it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await asyncio.Event().wait()
 
 
 def interleavings(names: tuple[str, str]) -> Iterator[tuple[str, ...]]:

@@ -20,6 +20,7 @@ from remit.sandbox.worlds import World
 from remit.tools.ports import FaultPoint, Lease
 from remit.tools.runner import Runner, Sent
 from tests.fixtures import HOUR, NO_OBLIGATIONS, Bench, Obligations, Tokens, eventually
+from tests.schedules import passing
 
 WINDOW: Obligations = {**NO_OBLIGATIONS, "hold_seconds": HOUR, "release_by": ["finance_lead"]}
 MAIL = "POST /messages"
@@ -143,13 +144,6 @@ async def test_of_two_at_once_the_first_decides_and_the_second_hears_it(
         assert row["attempts"] == 2 if first == "claim" and second in expected else True, second
 
 
-async def in_(seconds: float) -> None:
-    """Lets so much real time pass."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await asyncio.Event().wait()
-
-
 @dataclass
 class Sending:
     """A real sender that keeps a message back at one of its recovery points, so many seconds after it."""
@@ -168,10 +162,10 @@ class Sending:
         self.asked = asyncio.create_task(self._ask())
         if self.waits:
             await self.asked
-            await in_(0.005)
+            await passing(0.005)
 
     async def _ask(self) -> list[dict[str, Any]]:
-        await in_(self.seconds)
+        await passing(self.seconds)
         return await self.bench.people.cancel_holds(self.secret, [self.id])
 
     async def run(self, lease: Lease) -> tuple[Sent, str]:
@@ -223,7 +217,7 @@ async def test_cancels_that_race_with_a_whole_batch_agree_with_the_companys_reco
     for id_ in reversed(ids):
         (row,) = await bench.people.cancel_holds(tokens.support_manager, [id_])
         told[id_] = row["outcome"]
-        await in_(0.005)
+        await passing(0.005)
     await sending
 
     async def ended() -> bool:
