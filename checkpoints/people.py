@@ -119,5 +119,21 @@ class People:
         return row
 
     async def cancel_holds(self, secret: str, ids: Sequence[int]) -> list[Row]:
-        """Keep waiting operations back: {operation_id, outcome} each, truthful where a send was first."""
+        """Keep waiting operations back: one row of `remit.hold_changes` each, truthful where a send was first.
+
+        What was with a sender already is followed and never sent again; it is closed where nothing of it was sent.
+        """
         return await self._database.rows("cancel_holds", secret=secret, ids=list(ids))
+
+    async def release_holds(self, secret: str, ids: Sequence[int]) -> list[Row]:
+        """Let waiting operations leave now; for whom policy names, outside the chain. Rows as of `cancel_holds`."""
+        return await self._database.rows("release_holds", secret=secret, ids=list(ids))
+
+    async def reschedule_holds(
+        self, secret: str, ids: Sequence[int], *, to: datetime | None = None, by: float | None = None
+    ) -> list[Row]:
+        """Move windows to a moment of company time, or by seconds. Later is open to all; earlier is a release.
+
+        Rows as of `cancel_holds`. Raises Refused unless exactly one of `to` and `by` is given.
+        """
+        return await self._database.rows("reschedule_holds", secret=secret, ids=list(ids), to=to, by=by)

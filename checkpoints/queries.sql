@@ -287,11 +287,23 @@ SELECT * FROM remit.lift(%(secret)s, %(id)s)
 SELECT o.* FROM remit.orders o WHERE lifted_at IS NULL OR %(all)s ORDER BY id
 
 -- name: holds
-SELECT id, key, step, subject, effect, run_id, intent, hold_until, (obligations ->> 'hold_seconds')::integer AS hold_seconds, obstacle, remit.clock() AS now
-FROM remit.standing WHERE state = 'PENDING' AND (obligations ->> 'hold_seconds')::integer > 0 AND obstacle IN ('hold', 'ready', 'requirement') ORDER BY hold_until NULLS LAST, id
+SELECT s.id, s.key, s.step, s.subject, s.effect, s.run_id, s.intent, s.hold_until, (obligations ->> 'hold_seconds')::integer AS hold_seconds, obstacle,
+       coalesce(obligations -> 'release_by', '[]') AS release_by, CASE WHEN s.hold_until IS NULL THEN c.leaves END AS not_before, remit.clock() AS now
+FROM remit.standing s LEFT JOIN LATERAL (
+    SELECT h.leaves FROM remit.hold_changes h WHERE h.operation_id = s.id AND h.outcome = 'rescheduled' ORDER BY h.id DESC LIMIT 1) c ON true
+WHERE state = 'PENDING' AND (obligations ->> 'hold_seconds')::integer > 0 AND obstacle IN ('hold', 'ready', 'requirement') ORDER BY s.hold_until NULLS LAST, s.id
 
 -- name: cancel_holds
 SELECT * FROM remit.cancel_holds(%(secret)s, %(ids)s)
+
+-- name: release_holds
+SELECT * FROM remit.release_holds(%(secret)s, %(ids)s)
+
+-- name: reschedule_holds
+SELECT * FROM remit.reschedule_holds(%(secret)s, %(ids)s, %(to)s, %(by)s)
+
+-- name: hold_changes
+SELECT verb, outcome, detail, planned, leaves, person, token_id, at FROM remit.hold_changes WHERE operation_id = %(id)s ORDER BY id
 
 -- name: barred
 SELECT w.key, (SELECT s.kind FROM remit.orders s WHERE s.lifted_at IS NULL
@@ -368,6 +380,9 @@ SELECT count(*) AS count FROM remit.proposals WHERE run_id = %(run)s AND outcome
 SELECT p.run_id, p.plan, p.subject, p.step, p.tool, p.code, p.operation_id, o.key FROM remit.proposals p
 JOIN remit.operations o ON o.id = p.operation_id
 WHERE p.outcome = 'conflict' AND o.purpose = %(purpose)s AND (%(subject)s::text IS NULL OR p.subject = %(subject)s) ORDER BY 1, 2, 3
+
+-- name: operation_conflicts
+SELECT run_id, plan, call, tool, intent, code FROM remit.proposals WHERE outcome = 'conflict' AND operation_id = %(id)s ORDER BY run_id, plan, call
 
 -- name: receive_event
 SELECT remit.receive_event(%(receiver)s, %(id)s, %(type)s, %(reference)s, %(at)s) AS outcome

@@ -3,7 +3,6 @@
 Keeps company time one with the database's: both are moved by the same command, and whichever lags is brought up.
 """
 
-import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from remit.console.prompts import confirm
 from remit.console.render import moment, quoted, span, subject_of
 from remit.console.screen import say
 from remit.console.settings import Settings, load, require_installation
+from remit.console.times import seconds_of
 from remit.tools.actions import subject_id
 from remit.tools.errors import Refused
 
@@ -189,13 +189,8 @@ async def _one_clock(control: "Control", database: "Database", seconds: float) -
     return target
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
 def _seconds(by: str | None) -> float:
-    if by is None:
-        return 0.0
-    written = re.fullmatch(r"\+?(\d{1,6}(?:\.\d{1,3})?)([smhd])", by)
-    if written is None:
+    seconds = 0.0 if by is None else seconds_of(by)
+    if seconds is None or seconds < 0:
         raise Refused(f"{by!r} is no step of the clock. Write +30s, +5m, +2h or +1d.", code="usage")
-    return float(written[1]) * _UNITS[written[2]]
+    return seconds

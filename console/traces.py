@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import carrying, inbox, verdicts
+from remit.console import carrying, holds, inbox, verdicts
 from remit.console.edge import go
 from remit.console.options import AsJson
 from remit.console.render import moment, money, quoted
@@ -123,6 +123,8 @@ async def _operation(database: Database, row: Row) -> dict[str, Any]:
         "approvals": await database.rows("operation_approvals", id=row["id"]),
         "attempts": await database.rows("attempts", id=row["id"]),
         "evidence": await database.rows("evidence", id=row["id"]),
+        "hold_changes": await database.rows("hold_changes", id=row["id"]),
+        "conflicts": await database.rows("operation_conflicts", id=row["id"]),
         "journal": await database.rows("journal", run=None, operation=row["id"], limit=_MOST),
     }
 
@@ -199,6 +201,13 @@ def _tell_operation(trace: dict[str, Any]) -> None:
     for row in trace["evidence"]:
         as_of = row["as_of"] or "no time given"
         say(f"  evidence for attempt {row['attempt']}: {row['sight']} in {row['source']}, as of {as_of}")
+    for row in trace["hold_changes"]:
+        say(f"  {row['verb']} by {row['person']} on {moment(row['at'])}: {holds.sentence(row)}")
+    for row in trace["conflicts"]:
+        said = quoted(json.dumps(row["intent"]), 300)
+        say(
+            f"  CONFLICT: {row['run_id']} plan {row['plan']} wanted {said} under this key; nothing was changed."
+        )
     _tell_journal(trace["journal"])
 
 

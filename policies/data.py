@@ -63,6 +63,8 @@ class Effect(Strict):
     at_least: AtLeast
     high_above: Amounts
     hold_seconds: Annotated[int, Field(ge=0, le=604_800)]
+    release_by: tuple[str, ...]
+    """Which of the approvers' roles may let it leave before its window is over, outside the chain; none: nobody may."""
     approvers: Annotated[tuple[str, ...], Field(min_length=1)]
     quorum: Annotated[int, Field(ge=1, le=5)]
     decide_within: Seconds
@@ -73,6 +75,8 @@ class Effect(Strict):
     def _complete(self) -> Self:
         if (self.autonomy == "bounded") != (self.bounds is not None):
             raise ValueError("bounds belong to a bounded effect, and to no other")
+        if foreign := set(self.release_by) - set(self.approvers):
+            raise ValueError(f"release_by names roles that are no approvers: {sorted(foreign)}")
         has_money = self.volume.amount_minor is not None and self.volume.currency is not None
         if self.money != has_money or (not self.money and self.volume.currency is not None):
             raise ValueError(

@@ -60,6 +60,7 @@ Obligations = dict[str, Json]
 
 NO_OBLIGATIONS: Obligations = {
     "hold_seconds": 0,
+    "release_by": [],
     "approvers": [],
     "quorum": 0,
     "decide_within": 0,

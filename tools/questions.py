@@ -138,6 +138,7 @@ class Obligations(Strict):
     """What the ledger must see to before or after sending; times in seconds."""
 
     hold_seconds: Annotated[int, Field(ge=0, le=604_800)]
+    release_by: tuple[str, ...]
     approvers: tuple[str, ...]
     quorum: Annotated[int, Field(ge=0, le=5)]
     decide_within: Annotated[int, Field(ge=0, le=2_592_000)]

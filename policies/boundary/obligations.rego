@@ -4,6 +4,7 @@ package remit.boundary
 # title: What the ledger must see to
 obligations[i] := {
 	"hold_seconds": hold(i),
+	"release_by": release_by(i),
 	"approvers": approval[i].approvers,
 	"quorum": approval[i].quorum,
 	"decide_within": approval[i].decide_within,
@@ -19,6 +20,7 @@ obligations[i] := {
 # title: Nothing to see to where nothing may be done
 obligations[i] := {
 	"hold_seconds": 0,
+	"release_by": [],
 	"approvers": [],
 	"quorum": 0,
 	"decide_within": 0,
@@ -33,6 +35,10 @@ obligations[i] := {
 hold(i) := effect[i].hold_seconds if {
 	cell[i].hold == true
 } else := 0
+
+release_by(i) := effect[i].release_by if {
+	cell[i].hold == true
+} else := []
 
 approval[i] := effect[i] if verdict[i] == "needs_approval"
 

@@ -3,6 +3,7 @@ package remit.boundary_test
 test_a_deny_obliges_to_nothing if {
 	decided(replaced("/subject/id", "another"))[0].obligations == {
 		"hold_seconds": 0,
+		"release_by": [],
 		"approvers": [],
 		"quorum": 0,
 		"decide_within": 0,
@@ -16,6 +17,7 @@ test_a_deny_obliges_to_nothing if {
 test_an_allow_needs_no_approver_and_reserves_both_limits if {
 	decided([])[0].obligations == {
 		"hold_seconds": 0,
+		"release_by": [],
 		"approvers": [],
 		"quorum": 0,
 		"decide_within": 0,
@@ -45,4 +47,8 @@ test_an_approval_names_its_roles_and_its_time if {
 	must.decide_within == 86400
 }
 
-test_messages_are_held if decided([])[2].obligations.hold_seconds == 5
+test_messages_are_held_and_data_says_who_may_let_them_go if {
+	must := decided([])[2].obligations
+	must.hold_seconds == 5
+	must.release_by == ["finance_lead", "support_manager"]
+}

@@ -334,7 +334,7 @@ async def test_keeping_back_after_a_claim_is_told_that_it_is_too_late(
 
         await eventually(waits)
         await claiming.commit()
-    assert [row["outcome"] for row in await keeping] == ["too late: sending"]
+    assert [row["outcome"] for row in await keeping] == ["being_sent"]
 
 
 @pytest.mark.parametrize("how", ["superseded", "revoked", "over", "not yet"])

@@ -457,7 +457,7 @@ async def test_a_late_receipt_moves_nothing_and_has_the_outcome_verified(
 async def test_a_receipt_for_what_was_proved_absent_is_a_case(bench: Bench, tokens: Tokens) -> None:
     """A sender that had been given up reports an acceptance: nothing moves, nothing is sent, a person is told."""
     lease, id_ = await one_credit(bench, tokens)
-    (claimed,) = await bench.ledger.claim(lease, [id_], await bench.ledger.now(), 0.01, bench.runner._terms)
+    (claimed,) = await bench.ledger.claim(lease, [id_], await bench.ledger.now(), 0.5, bench.runner._terms)
 
     async def given_up() -> bool:
         await bench.sweep()
@@ -578,3 +578,45 @@ async def test_looking_for_hours_never_breaks_the_pause(bench: Bench, tokens: To
     settlement = _settlement(old, sighting, after_look(_look(None, old, sighting)))
     assert 30.0 <= settlement.next_seconds <= 36.0
     assert await bench.states([id_]) == ["ACCEPTED"]
+
+
+async def test_a_key_that_the_receiver_has_forgotten_is_not_sent_again_under(
+    bench: Bench, tokens: Tokens, world: World
+) -> None:
+    """I1: past its memory nothing is resent; only a proved absence, after the bound, lets the credit go out again."""
+    lease, id_ = await one_credit(bench, tokens)
+    await world.control.add_fault("payments", "error_before", CREDIT)
+    await bench.send(lease)
+    contract = bench.catalogue.write("issue_credit").contract
+    await bench.database.rows("advance_clock", seconds=contract.key_retention)
+    await world.control.advance(contract.key_retention or 0.0)
+    await bench.sweep()
+    row = await bench.operation(id_)
+    assert (row["state"], row["resend"], row["obstacle"]) == ("UNKNOWN", False, "verification")
+    await bench.settled(lease, [id_])
+    first, second = await attempts(bench, id_)
+    assert (second["claimed_at"] - first["ended_at"]).total_seconds() > (contract.visible_within or 0.0)
+    assert len(credits_of(bench)) == 1
+
+
+async def test_the_last_possible_send_is_what_the_ledger_knows_of_each_attempt(
+    bench: Bench, tokens: Tokens
+) -> None:
+    """Reported: when it ended; dead: when that was found; silent: `send_by` and its timeout (I1)."""
+    lease, id_ = await one_credit(bench, tokens)
+    (claimed,) = await bench.ledger.claim(lease, [id_], await bench.ledger.now(), 0.5, bench.runner._terms)
+    assert claimed.refused is None
+
+    async def given_up() -> bool:
+        await bench.sql("SELECT remit.tidy()")
+        return await bench.states([id_]) == ["UNKNOWN"]
+
+    await eventually(given_up)
+    (item,) = await bench.ledger.due(None, 10)
+    (attempt,) = await attempts(bench, id_)
+    assert item.last_send == attempt["send_by"] + attempt["timeout"]
+    assert not item.senders_ended
+    await bench.ledger.record([Receipt(attempt["id"], "unknown", None, State.UNKNOWN, no_effect=False)])
+    (item,) = await bench.ledger.due(None, 10)
+    (attempt,) = await attempts(bench, id_)
+    assert (item.last_send, item.senders_ended) == (attempt["ended_at"], True)

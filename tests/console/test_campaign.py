@@ -252,13 +252,15 @@ def test_a_held_message_can_be_kept_back(asked: Remit) -> None:
         "hold_until",
         "hold_seconds",
         "obstacle",
+        "not_before",
+        "release_by",
     } == set(rows[0])
     assert "outage-0611/notify/customer:c-104/1" in asked.done("holds")
     words = ("holds", "cancel", "outage-0611/notify/customer:c-104/1", "205", "--token", "support-manager")
     assert asked.done(*words).count("kept back") == 2
     assert len(asked.json("holds")["holds"]) == 22
     late = asked("holds", "cancel", "outage-0611/notify/customer:c-104/1", "--token", "support-manager")
-    assert (late.code, "too late: closed" in late.out) == (1, True)
+    assert (late.code, "cancelled: kept back by support-manager" in late.out) == (1, True)
     unknown = asked("holds", "cancel", "c-999", "--token", "support-manager")
     assert (unknown.code, "`remit holds`" in unknown.errors) == (1, True)
 
@@ -350,7 +352,10 @@ def test_show_leads_from_the_plan_to_the_effect(asked: Remit) -> None:
     out = asked.done("show", asked.last_run())
     assert "field_not_delegated" in out
     (trace,) = asked.json("show", "outage-0611/credit/customer:c-104/1")["traces"]
-    assert {"operation", "gates", "approvals", "attempts", "evidence", "journal"} == set(trace)
+    assert {
+        *("operation", "gates", "approvals", "attempts", "evidence"),
+        *("hold_changes", "conflicts", "journal"),
+    } == set(trace)
     assert trace["approvals"][0]["rationale"] == "looked at each"
     assert len(trace["attempts"]) == 1
     assert asked.json("show", str(trace["operation"]["id"]))["traces"][0]["operation"] == trace["operation"]

@@ -13,6 +13,7 @@ from remit.tools.actions import Json
 REVISION = "r1-0123456789abcdef"
 NOTHING: dict[str, Json] = {
     "hold_seconds": 0,
+    "release_by": [],
     "approvers": [],
     "quorum": 0,
     "decide_within": 0,

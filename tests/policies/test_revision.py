@@ -93,6 +93,7 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
     "a hold as text": effect("email.send", hold_seconds="5"),
     "nobody may approve": effect("credit.issue", approvers=[]),
     "an approver that is no role": effect("credit.issue", approvers=["nobody"]),
+    "who may end a window and approves nothing": effect("email.send", release_by=["administrator"]),
     "a quorum of none": effect("credit.issue", quorum=0),
     "an unbounded bounded effect": effect("credit.issue", bounds=None),
     "another autonomy": effect("credit.issue", autonomy="full"),

@@ -163,6 +163,8 @@ CREATE TABLE operations (
     -- True while an earlier attempt is not proved to be without effect: nothing a later attempt answers hides it.
     doubt boolean NOT NULL DEFAULT false,
     resend boolean NOT NULL DEFAULT false,
+    -- A person wanted it back when it was with a sender already: what was begun is followed, and nothing is sent again.
+    keep_back boolean NOT NULL DEFAULT false,
     generation integer NOT NULL DEFAULT 1,
     attempts integer NOT NULL DEFAULT 0,
     checks integer NOT NULL DEFAULT 0,

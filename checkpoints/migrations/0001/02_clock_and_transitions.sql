@@ -86,6 +86,6 @@ BEGIN
     RAISE EXCEPTION 'an operation begins PENDING, or CLOSED by a denial' USING ERRCODE = 'RM001';
 END $$;
 CREATE TRIGGER operations_start BEFORE INSERT ON operations FOR EACH ROW
-    WHEN (NEW.version <> 1 OR NEW.attempts <> 0 OR NEW.doubt OR NEW.resend
+    WHEN (NEW.version <> 1 OR NEW.attempts <> 0 OR NEW.doubt OR NEW.resend OR NEW.keep_back
           OR (NEW.state <> 'PENDING' AND NEW.closed IS DISTINCT FROM 'denied'))
     EXECUTE FUNCTION refuse_start();

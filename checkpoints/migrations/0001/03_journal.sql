@@ -10,7 +10,7 @@ BEGIN
         INSERT INTO journal (kind, run_id, operation_id, data)
         SELECT 'operation.' || lower(n.state), n.run_id, n.id, jsonb_strip_nulls(jsonb_build_object(
                    'from', o.state, 'to', n.state, 'closed', n.closed, 'detail', n.closed_detail, 'fact', n.fact,
-                   'version', n.version, 'doubt', n.doubt, 'resend', n.resend, 'attempts', n.attempts,
+                   'version', n.version, 'doubt', n.doubt, 'resend', n.resend, 'keep_back', n.keep_back, 'attempts', n.attempts,
                    'generation', n.generation, 'verdict', n.verdict,
                    'reasons', CASE WHEN n.reasons <> o.reasons THEN n.reasons END,
                    'policy_revision', n.policy_revision, 'decision_id', n.decision_id, 'hold_until', n.hold_until))

@@ -5,9 +5,10 @@
 -- snapshot afterwards and so sees the order (I4). Transaction-scoped, so that transaction poolers work.
 CREATE FUNCTION boundary_lock() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 7236847123345001::bigint $$;
 
+-- Shared until the caller's commit: a revocation waits for what a token is saying, so nothing that it says commits later.
 CREATE FUNCTION token_behind(p_secret text) RETURNS tokens
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-    SELECT t FROM tokens t WHERE t.secret_hash = sha256(convert_to(p_secret, 'UTF8'))
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+    SELECT t FROM tokens t WHERE t.secret_hash = sha256(convert_to(p_secret, 'UTF8')) FOR SHARE
 $$;
 
 -- Why a token speaks for nobody now, or NULL.
@@ -19,7 +20,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 $$;
 
 CREATE FUNCTION token_of(p_secret text) RETURNS tokens
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE t tokens := token_behind(p_secret);
 BEGIN
     CASE coalesce(token_refusal(t), 'good')
@@ -35,7 +36,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION whoami(p_secret text) RETURNS TABLE (token_id text, person text, role text, expires_at timestamptz)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT t.id, t.person, t.role, t.expires_at FROM token_of(p_secret) t
 $$;
 

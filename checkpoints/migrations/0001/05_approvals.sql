@@ -36,15 +36,20 @@ BEGIN
     END LOOP;
 END $$;
 
--- Who stands in the chain of an approval: grantor, owner, requester, agent, and whoever minted a token for any of
--- them or had one minted by them. Nobody of these decides, at any amount.
-CREATE FUNCTION in_chain(p_approval text, p_person text) RETURNS boolean
+-- Who stands in the chain of a run's actions: grantor, owner, requester, agent, and whoever minted a token for any of
+-- them or had one minted by them. Nobody of these decides about them, at any amount.
+CREATE FUNCTION in_chain_of(p_run text, p_mandate text, p_person text) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     WITH chain AS (
         SELECT unnest(ARRAY[m.grantor, r.owner, r.requester, r.agent]) AS person
-        FROM approvals a JOIN runs r ON r.id = a.run_id JOIN mandates m ON m.hash = a.mandate_hash WHERE a.id = p_approval)
+        FROM runs r, mandates m WHERE r.id = p_run AND m.hash = p_mandate)
     SELECT EXISTS (SELECT FROM chain WHERE person = p_person)
         OR EXISTS (SELECT FROM tokens t JOIN chain c ON (t.minted_by, t.person) IN ((c.person, p_person), (p_person, c.person)))
+$$;
+
+CREATE FUNCTION in_chain(p_approval text, p_person text) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+    SELECT in_chain_of(a.run_id, a.mandate_hash, p_person) FROM approvals a WHERE a.id = p_approval
 $$;
 
 -- Why this token may not decide this approval now, or NULL. Codes are stable; the console has a sentence for each.

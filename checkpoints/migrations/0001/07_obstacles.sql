@@ -7,7 +7,7 @@ LANGUAGE sql STABLE AS $$
         WHEN o.state = 'SENDING' THEN 'sending'
         WHEN EXISTS (SELECT FROM remit.cases c WHERE c.operation_id = o.id AND c.closed_at IS NULL) THEN 'case'
         WHEN o.state = 'ACCEPTED' THEN 'settlement'
-        WHEN o.state = 'UNKNOWN' AND NOT o.resend THEN 'verification'
+        WHEN o.state = 'UNKNOWN' AND (o.keep_back OR NOT o.resend) THEN 'verification'
         -- Where no further send is allowed, what was sent is only looked for.
         WHEN (remit.order_over(o)).id IS NOT NULL
             THEN CASE o.state WHEN 'UNKNOWN' THEN 'verification' ELSE (remit.order_over(o)).kind END
@@ -49,34 +49,18 @@ CREATE VIEW concerns AS
     UNION
     SELECT operation_id, run_id FROM proposals WHERE operation_id IS NOT NULL;
 
--- The window begins when nothing else is in the way, so that "what leaves when" is a time and not a hope.
+-- The window begins when nothing else is in the way, so that "what leaves when" is a time and not a hope. It is never
+-- shorter than policy's, and longer where a person wanted it later before it began.
 CREATE FUNCTION start_holds(p_run text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE started bigint;
 BEGIN
-    UPDATE operations o SET hold_until = clock() + make_interval(secs => (obligations ->> 'hold_seconds')::double precision),
-           version = version + 1
+    UPDATE operations o SET hold_until = greatest(
+               clock() + make_interval(secs => (obligations ->> 'hold_seconds')::double precision), not_before(o.id)), version = version + 1
     FROM (SELECT p.id FROM operations p
           WHERE p.run_id = p_run AND p.state = 'PENDING' AND p.hold_until IS NULL
             AND (p.obligations ->> 'hold_seconds')::integer > 0 AND obstacle(p) = 'hold' ORDER BY p.id FOR UPDATE) d
     WHERE o.id = d.id AND o.state = 'PENDING';
     GET DIAGNOSTICS started = ROW_COUNT;
     RETURN started;
-END $$;
-
--- Keeps waiting operations back for good. Whoever is first, this or a claim, has the row; the other is told the truth,
--- which only a later statement sees.
-CREATE FUNCTION cancel_holds(p_secret text, p_ids bigint[]) RETURNS TABLE (operation_id bigint, outcome text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-DECLARE actor tokens := token_of(p_secret); kept bigint[];
-BEGIN
-    PERFORM FROM operations WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
-    WITH cancelled AS (
-        UPDATE operations o SET state = 'CLOSED', closed = 'cancelled', version = version + 1,
-               closed_detail = 'kept back by ' || actor.person
-        WHERE o.id = ANY (p_ids) AND o.state = 'PENDING' RETURNING o.id)
-    SELECT coalesce(array_agg(c.id), '{}') INTO kept FROM cancelled c;
-    PERFORM cancel_empty_approvals();
-    RETURN QUERY SELECT o.id, CASE WHEN o.id = ANY (kept) THEN 'kept back' ELSE 'too late: ' || lower(o.state) END
-                 FROM operations o WHERE o.id = ANY (p_ids) ORDER BY o.id;
 END $$;

@@ -156,12 +156,14 @@ BEGIN
     WHERE g.kind = 'limit' AND o.id = g.operation_id AND o.purpose = b.purpose;
 END $$;
 
--- Before each group: which of these attempts may still begin. Orders, mandate and lease, read afresh.
+-- Before each group: which of these attempts may still begin. Orders, mandate, approval, lease, and whether somebody
+-- wants it back, read afresh.
 CREATE FUNCTION may_send(p_run text, p_token bigint, p_attempts bigint[]) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT a.id FROM attempts a JOIN operations o ON o.id = a.operation_id JOIN workers w ON w.id = a.worker
     WHERE a.id = ANY (p_attempts) AND o.state = 'SENDING' AND a.number = o.attempts AND a.run_token = p_token
-      AND a.ended_at IS NULL AND a.send_by > clock_timestamp() AND w.dead_at IS NULL
+      AND a.ended_at IS NULL AND a.send_by > clock_timestamp() AND w.dead_at IS NULL AND NOT o.keep_back
+      AND (o.verdict IS DISTINCT FROM 'needs_approval' OR granted_until(o.id, o.action_hash) > clock())
       AND (order_over(o)).id IS NULL AND mandate_live(o.mandate_hash)
       AND EXISTS (SELECT FROM leases l WHERE l.run_id = p_run AND l.token = p_token AND l.lease_until > clock_timestamp())
 $$;

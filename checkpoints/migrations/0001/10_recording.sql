@@ -15,7 +15,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 $$;
 
 -- One step of the transition table, with what follows from it for doubt and the next look. Who calls it for PENDING or
--- CLOSED releases the reservation afterwards.
+-- CLOSED releases the reservation afterwards. What is proved not to have been sent, and was wanted back, waits no more.
 CREATE FUNCTION apply(o operations, p_to text, p_closed text, p_detail text, p_resend boolean, p_next interval) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     UPDATE operations SET state = p_to, closed = CASE WHEN p_to = 'CLOSED' THEN p_closed END,
@@ -24,7 +24,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
            generation = generation + CASE WHEN p_to = 'CLOSED' AND p_closed IN ('refused', 'withdrawn') THEN 1 ELSE 0 END,
            checks = CASE WHEN p_to = o.state THEN checks + 1 ELSE 0 END,
            due_at = clock_timestamp() + p_next, version = version + 1
-    WHERE id = o.id
+    WHERE id = o.id;
+    UPDATE operations SET state = 'CLOSED', closed = 'cancelled', version = version + 1,
+           closed_detail = 'kept back while it was with a sender; nothing of it was sent'
+    WHERE id = o.id AND state = 'PENDING' AND keep_back
 $$;
 
 -- p_receipts: an array of `receipt`. Operations are locked in order of id, their buckets afterwards.

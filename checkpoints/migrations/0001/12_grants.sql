@@ -18,7 +18,7 @@ BEGIN
         'clock', 'obstacle', 'requirement_obstacle', 'order_over', 'covers', 'stop_of_run', 'mandate_live', 'granted_until', 'movement', 'key_standing',
         'run_ready', 'asked_lately', 'ready_runs', 'lease_free',
         -- what people say, with a token that is checked inside
-        'whoami', 'mint_token', 'revoke_token', 'grant_mandate', 'revoke_mandate', 'decide', 'stop', 'freeze', 'lift', 'cancel_holds', 'start_run',
+        'whoami', 'mint_token', 'revoke_token', 'grant_mandate', 'revoke_mandate', 'decide', 'stop', 'freeze', 'lift', 'start_run',
         -- what a worker does; what belongs to a run is checked against its lease
         'register_worker', 'worker_dead', 'acquire_lease', 'heartbeat', 'release_run', 'carry_version', 'new_thread', 'advance_clock',
         'store_plan', 'store_results', 'store_cohort', 'store_statements', 'store_proposals', 'resolve_proposals', 'propose',
