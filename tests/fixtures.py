@@ -243,6 +243,7 @@ class Bench:
             "effect": contract.effect,
             "tool": contract.name,
             "tool_version": contract.version,
+            "receivers": list(contract.receivers),
             "plan": 1,
             "mandate_hash": mandate.hash,
             "agent": mandate.agent,

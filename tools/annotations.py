@@ -131,6 +131,7 @@ class AnnotateAccount(_AccountWrite):
         effect="account.annotate",
         summary="Appends a note to a customer's account.",
         receiver="accounts",
+        reads_from=(),
         credential="accounts",
         authority="accounts:write",
         # The update call takes the date beside the note, so policy has to be able to judge it.
@@ -204,6 +205,7 @@ class RemoveNote(_AccountWrite):
         effect="account.unannotate",
         summary="Removes the note that one earlier annotation wrote, and puts its renewal date back.",
         receiver="accounts",
+        reads_from=(),
         credential="accounts",
         authority="accounts:write",
         writes=("notes", "renewal_date"),

@@ -55,7 +55,8 @@ class Catalogue:
         every = [tool.contract for tool in writes] + [tool.contract for tool in reads]
         _check_names([contract.name for contract in every])
         for each in every:
-            _check_receiver(each, receivers)
+            for receiver in (each.receiver, *(each.reads_from if isinstance(each, Contract) else ())):
+                _check_receiver(each, receiver, receivers)
         self._writes = {tool.contract.name: tool for tool in writes}
         self._reads = {tool.contract.name: tool for tool in reads}
         contracts = {name: tool.contract for name, tool in self._writes.items()}
@@ -167,11 +168,11 @@ def _check_names(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _check_receiver(contract: Contract | ReadContract, receivers: Collection[str]) -> None:
-    if contract.receiver not in receivers:
+def _check_receiver(contract: Contract | ReadContract, receiver: str, receivers: Collection[str]) -> None:
+    if receiver not in receivers:
         known = ", ".join(sorted(receivers))
         raise Misconfigured(
-            f"{contract.name} calls the receiver {contract.receiver}, which has no address. Name one of: {known}.",
+            f"{contract.name} calls the receiver {receiver}, which has no address. Name one of: {known}.",
             code="unknown_receiver",
         )
 

@@ -52,6 +52,8 @@ class Contract(Strict):
     effect: Annotated[str, Field(pattern=r"^[a-z]+(\.[a-z]+)+$")]
     summary: Annotated[str, Field(min_length=10)]
     receiver: Literal["accounts", "payments", "mail"]
+    reads_from: tuple[str, ...]
+    """Other receivers whose records `snapshot_many` reads: while one of them is closed, nothing can be sent either."""
     credential: Annotated[str, Field(min_length=1)]
     authority: Annotated[str, Field(min_length=1)]
     writes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -73,6 +75,11 @@ class Contract(Strict):
     budget: Budget
     expires_after: Seconds | None
     fallback: str | None = None
+
+    @property
+    def receivers(self) -> tuple[str, ...]:
+        """Where it is sent, and then whose records are read before."""
+        return (self.receiver, *self.reads_from)
 
     @model_validator(mode="after")
     def _complete(self) -> "Contract":
@@ -137,7 +144,10 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the system of record showed for one reference. `complete` is False where the read was cut short."""
+    """What the system of record showed for one reference. `complete` is False where the read was cut short.
+
+    `asked` is False where the receiver's door was closed, so that nobody was asked at all.
+    """
 
     reference: str
     sight: Sight
@@ -145,6 +155,7 @@ class Sighting:
     as_of: str
     complete: bool
     records: list[Json] = field(default_factory=list)
+    asked: bool = True
 
 
 class WriteTool(ABC):

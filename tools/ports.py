@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from remit.tools.actions import Json
+from remit.tools.doors import DoorKeeper
 from remit.tools.states import State
 
 
@@ -128,8 +129,8 @@ class Settlement:
     case: str | None = None
 
 
-class Ledger(Protocol):
-    """What the runner needs of the ledger. Every method is one round trip for the whole batch."""
+class Ledger(DoorKeeper, Protocol):
+    """What the runner needs of the ledger, the doors included. Every method is one round trip for the whole batch."""
 
     installation: str
 

@@ -86,6 +86,7 @@ class ReverseCredit(WriteTool):
         effect="credit.reverse",
         summary="Takes back part or all of one settled credit that is not spent.",
         receiver="payments",
+        reads_from=("accounts",),
         credential="payments",
         authority="credits:reverse",
         writes=("reversals",),

@@ -16,6 +16,7 @@ from datetime import timedelta
 from remit.tools.actions import Json, Request, reference
 from remit.tools.catalogue import Catalogue
 from remit.tools.contracts import Contract, Sighting, Snapshot, Sought, WriteTool
+from remit.tools.doors import CLOSED, Doors
 from remit.tools.errors import NotSent, OutcomeUnknown, Refused
 from remit.tools.ports import (
     Claimed,
@@ -96,6 +97,8 @@ class Runner:
         self._catalogue = catalogue
         self._transport = transport
         self._reach = reach
+        # Here, so that nothing that sends can be built without the doors.
+        transport.guard(Doors(ledger))
         self._send_seconds = send_seconds
         self._terms: dict[str, Json] = {
             tool.contract.name: _terms(tool.contract) for tool in catalogue.writes()
@@ -216,6 +219,8 @@ class Runner:
             )
             seen = tool.classify(response, request)
         except NotSent as error:
+            if error.code == CLOSED:
+                return await _not_begun(claimed)
             seen = Seen.CREDENTIAL if error.code == "credential" else Seen.NOT_WRITTEN
         except OutcomeUnknown:
             seen = Seen.UNKNOWN
@@ -230,6 +235,9 @@ class Runner:
         settlements = []
         for item, asked in zip(items, sought, strict=True):
             seen = sightings.get(asked.reference) or _unreadable(asked, f"{name} left it out")
+            if not seen.asked:
+                # Its door was closed meanwhile: nothing was learnt, and nothing counts as a look.
+                continue
             settlements.append(_settlement(item, seen, after_look(_look(contract, item, seen))))
         return settlements
 

@@ -158,7 +158,7 @@ async def test_without_keys_a_proved_absence_is_sent_again(
 async def test_a_connection_that_is_refused_was_not_sent(
     ledger_database: Urls, world: World, tmp_path: Path
 ) -> None:
-    """Nothing was written: PENDING behind a backoff, with its share of the limit returned, and it goes on by itself."""
+    """Nothing was written: PENDING before a closed door, with its share of the limit returned, and it goes on by itself."""
 
     async def reach(point: FaultPoint) -> None:
         if point is FaultPoint.AFTER_CLAIM and not await world.control.faults():
@@ -170,7 +170,7 @@ async def test_a_connection_that_is_refused_was_not_sent(
         lease, id_ = await one_credit(bench, await mint_tokens(bench.people), obligations=limited(count=1))
         await bench.send(lease)
         row = await bench.operation(id_)
-        assert (row["state"], row["fact"], row["obstacle"]) == ("PENDING", "NOT_SENT", "backoff")
+        assert (row["state"], row["fact"], row["obstacle"]) == ("PENDING", "NOT_SENT", "receiver")
         assert await bench.sql("SELECT count FROM remit.limit_usage") == [{"count": 0}]
         await bench.settled(lease, [id_])
         assert [attempt["seen"] for attempt in await attempts(bench, id_)] == ["not_written", "accepted"]

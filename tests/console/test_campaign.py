@@ -350,7 +350,7 @@ def test_show_leads_from_the_plan_to_the_effect(asked: Remit) -> None:
     out = asked.done("show", asked.last_run())
     assert "field_not_delegated" in out
     (trace,) = asked.json("show", "outage-0611/credit/customer:c-104/1")["traces"]
-    assert {"operation", "gates", "approvals", "attempts", "evidence", "journal"} == set(trace)
+    assert {"operation", "gates", "closed", "approvals", "attempts", "evidence", "journal"} == set(trace)
     assert trace["approvals"][0]["rationale"] == "looked at each"
     assert len(trace["attempts"]) == 1
     assert asked.json("show", str(trace["operation"]["id"]))["traces"][0]["operation"] == trace["operation"]

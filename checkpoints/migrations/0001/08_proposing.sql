@@ -114,14 +114,14 @@ BEGIN
     ), added AS (
         INSERT INTO operations AS o (
             key, revision, generation, purpose, step, subject, effect, tool, tool_version, run_id, plan, mandate_hash, agent,
-            agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot, requires, amount_minor, currency,
+            agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot, requires, amount_minor, currency, receivers,
             reversibility, consequence, verdict, reasons, obligations, policy_engine, policy_revision, decision_id,
             state, closed, closed_detail)
         SELECT r.key, coalesce((SELECT max(p.revision) FROM operations p WHERE p.key = r.key), 0) + 1,
                coalesce((SELECT max(p.generation) FROM operations p WHERE p.key = r.key), 1),
                r.purpose, r.step, r.subject, r.effect, r.tool, r.tool_version, r.run_id, r.plan, r.mandate_hash, r.agent,
                r.agent_version, r.intent, r.intent_hash, r.request, r.relied_on, r.action_hash, r.snapshot, r.requires,
-               r.amount_minor, r.currency, r.reversibility, r.consequence, r.verdict, r.reasons, r.obligations,
+               r.amount_minor, r.currency, r.receivers, r.reversibility, r.consequence, r.verdict, r.reasons, r.obligations,
                r.policy_engine, r.policy_revision, r.decision_id, r.state, r.closed,
                CASE r.state WHEN 'CLOSED' THEN r.closed_detail END
         FROM rows r
@@ -212,13 +212,13 @@ BEGIN
     ON CONFLICT (operation_id, kind) DO UPDATE SET until = excluded.until, detail = excluded.detail;
 END $$;
 
--- The receiver does not answer, or refuses the credential: no customer is burnt, a person is told, and it is asked again.
-CREATE FUNCTION receiver_silent(p_run text, p_token bigint, p_ids bigint[], p_detail text, p_seconds double precision) RETURNS void
+-- What has to be read before these are sent gave no answer: they are tried again after a while, however the door stands.
+CREATE FUNCTION put_off(p_run text, p_token bigint, p_ids bigint[], p_detail text, p_seconds double precision) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     PERFORM check_lease(p_run, p_token);
     INSERT INTO gates AS g (operation_id, kind, until, detail)
-    SELECT o.id, 'receiver', clock_timestamp() + make_interval(secs => p_seconds), p_detail
+    SELECT o.id, 'backoff', clock_timestamp() + make_interval(secs => p_seconds), p_detail
     FROM operations o WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND o.state IN ('PENDING', 'UNKNOWN')
     ON CONFLICT (operation_id, kind) DO UPDATE SET until = excluded.until, detail = excluded.detail;
 END $$;
@@ -229,5 +229,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     PERFORM check_lease(p_run, p_token);
     UPDATE gates g SET until = clock_timestamp() FROM operations o
-    WHERE o.id = g.operation_id AND o.run_id = p_run AND g.kind IN ('policy', 'receiver', 'backoff') AND g.until > clock_timestamp();
+    WHERE o.id = g.operation_id AND o.run_id = p_run AND g.kind IN ('policy', 'backoff') AND g.until > clock_timestamp();
+    PERFORM probe_now();
 END $$;

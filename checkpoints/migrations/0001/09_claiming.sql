@@ -10,6 +10,7 @@ RETURNS TABLE (operation_id bigint, refused text, attempt_id bigint, number inte
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 #variable_conflict use_column
 DECLARE o operations; terms jsonb; last_moment timestamptz; ready bigint[] := '{}'; moments timestamptz[] := '{}';
+        probed text[] := '{}';
 BEGIN
     PERFORM begin_claim(p_run, p_token, p_worker, p_ids);
     FOR o IN SELECT * FROM operations WHERE id = ANY (p_ids) AND run_id = p_run ORDER BY id FOR UPDATE SKIP LOCKED LOOP
@@ -23,6 +24,7 @@ BEGIN
             -- A snapshot older than this is no basis: a busy worker re-reads its batch in well under a second.
             WHEN p_read_at IS NULL OR p_read_at < clock_timestamp() - interval '20 seconds' THEN 'snapshot_old'
             WHEN budget_spent(o, terms) THEN 'budget'
+            WHEN o.receivers[1] = ANY (probed) THEN 'receiver'
             WHEN last_moment <= clock_timestamp() THEN 'too_late'
             WHEN NOT reserve(o) THEN 'limit' END;
         IF refused IN ('budget', 'no_contract') THEN
@@ -32,6 +34,8 @@ BEGIN
         IF refused IS NULL THEN
             ready := ready || o.id;
             moments := moments || last_moment;
+            -- At a closed door one operation of the batch may be the probe; the others wait for what it meets.
+            probed := probed || CASE WHEN door_closed(o.receivers[1]) THEN o.receivers[1:1] ELSE '{}' END;
         ELSE
             RETURN NEXT;
         END IF;
@@ -156,12 +160,13 @@ BEGIN
     WHERE g.kind = 'limit' AND o.id = g.operation_id AND o.purpose = b.purpose;
 END $$;
 
--- Before each group: which of these attempts may still begin. Orders, mandate and lease, read afresh.
+-- Before each group: which of these attempts may still begin. Orders, mandate, lease and door, read afresh.
 CREATE FUNCTION may_send(p_run text, p_token bigint, p_attempts bigint[]) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT a.id FROM attempts a JOIN operations o ON o.id = a.operation_id JOIN workers w ON w.id = a.worker
     WHERE a.id = ANY (p_attempts) AND o.state = 'SENDING' AND a.number = o.attempts AND a.run_token = p_token
       AND a.ended_at IS NULL AND a.send_by > clock_timestamp() AND w.dead_at IS NULL
       AND (order_over(o)).id IS NULL AND mandate_live(o.mandate_hash)
+      AND NOT door_shut(o.receivers[1:1])
       AND EXISTS (SELECT FROM leases l WHERE l.run_id = p_run AND l.token = p_token AND l.lease_until > clock_timestamp())
 $$;

@@ -115,7 +115,8 @@ END $$;
 
 -- Operations to look at now, with all that the recovery table asks about their attempts. Pushed on, so that two
 -- sweeps share the work; a sweep that dies loses nothing but these few seconds. Attempts that are proved to be without
--- effect do not count, and what was seen once at the system of record counts like a receipt.
+-- effect do not count, and what was seen once at the system of record counts like a receipt. At a closed door nobody is
+-- asked until a probe is due.
 CREATE FUNCTION due(p_run text, p_limit integer)
 RETURNS TABLE (operation_id bigint, version integer, key text, revision integer, tool text, subject text, intent jsonb, state text,
                attempt integer, checks integer, resend boolean, last_send timestamptz, senders_ended boolean, first_sent timestamptz,
@@ -123,7 +124,8 @@ RETURNS TABLE (operation_id bigint, version integer, key text, revision integer,
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     WITH picked AS (
         SELECT o.id FROM operations o
-        WHERE o.state IN ('UNKNOWN', 'ACCEPTED') AND o.due_at <= clock_timestamp() AND (p_run IS NULL OR EXISTS (
+        WHERE o.state IN ('UNKNOWN', 'ACCEPTED') AND o.due_at <= clock_timestamp()
+          AND NOT o.receivers[1] = ANY ((SELECT shut_doors())::text[]) AND (p_run IS NULL OR EXISTS (
                   SELECT FROM concerns c WHERE c.operation_id = o.id AND c.run_id = p_run))
         ORDER BY o.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), pushed AS (
