@@ -154,6 +154,7 @@ class AnnotateAccount(_AccountWrite):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=6, seconds=3_600.0),
         expires_after=None,
     )
@@ -222,6 +223,7 @@ class RemoveNote(_AccountWrite):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=6, seconds=3_600.0),
         expires_after=None,
     )

@@ -63,6 +63,8 @@ class Catalogue:
         for contract in contracts.values():
             _check_undo(contract, contracts)
             _check_fallback(contract, contracts)
+        for writing in writes:
+            _check_batch(writing)
         for reading in reads:
             _check_pii(reading)
         self.version = self._version()
@@ -213,6 +215,15 @@ def _check_fallback(contract: Contract, contracts: dict[str, Contract]) -> None:
             f"{contract.name} ({contract.effect}) falls back to {other.name} ({other.effect}). "
             "Name a tool of the same effect.",
             code="fallback_effect",
+        )
+
+
+def _check_batch(tool: WriteTool) -> None:
+    kind = type(tool)
+    if tool.contract.batch > 1 and WriteTool.batch_request is kind.batch_request:
+        raise Misconfigured(
+            f"{tool.contract.name} has a batch of {tool.contract.batch} and no batch_request. Write one.",
+            code="batch_missing",
         )
 
 

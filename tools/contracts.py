@@ -72,6 +72,8 @@ class Contract(Strict):
     """From the last possible send to searchable, queues included; None is unbounded: absence proves nothing."""
     timeout: Seconds
     concurrency: Annotated[int, Field(ge=1, le=100)]
+    batch: Annotated[int, Field(ge=1, le=100)]
+    """How many operations one call carries; more than one needs `batch_request` and `split`."""
     budget: Budget
     expires_after: Seconds | None
     fallback: str | None = None
@@ -89,6 +91,8 @@ class Contract(Strict):
             )
         if self.reversibility is not Reversibility.IRREVERSIBLE and self.undo is None:
             raise ValueError(f"{self.reversibility} needs an undo with tool, owner, approval and test")
+        if self.batch > 1 and self.conditional is not None:
+            raise ValueError("batch is 1 where writes are conditional: a call carries one condition")
         if self.retry_safe and not self.receiver_enforces_key:
             raise ValueError("retry_safe is only true where the receiver enforces the key")
         return self
@@ -131,6 +135,14 @@ class Snapshot:
 
     values: dict[str, Json]
     etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One operation in a call that carries several: its own wire key, and the request that it would be alone."""
+
+    wire_key: str
+    request: Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +198,17 @@ class WriteTool(ABC):
     @abstractmethod
     def classify(self, response: Response, request: Request) -> Seen:
         """What an answer to `request` proves. What is not documented, or speaks of another, is UNKNOWN."""
+
+    def batch_request(self, items: Sequence[Item]) -> Request:
+        """One call for all of them, each under its own wire key. Needed where the contract's `batch` is above one."""
+        raise NotImplementedError(f"{self.contract.name} sends one operation per call. Set its batch to 1.")
+
+    def split(self, response: Response, items: Sequence[Item]) -> dict[str, Response]:
+        """By wire key, what the answer to a batch call says of each item, as `classify` reads it.
+
+        An item that is not mentioned exactly once is left out, and its outcome is unknown.
+        """
+        return {}
 
     @abstractmethod
     async def verify_many(self, transport: Transport, sought: Sequence[Sought]) -> list[Sighting]:

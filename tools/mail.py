@@ -195,6 +195,7 @@ class SendEmail(_MailTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=3, seconds=3_600.0),
         expires_after=None,
     )
@@ -248,6 +249,7 @@ class SendCorrection(_MailTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=3, seconds=3_600.0),
         expires_after=None,
     )

@@ -104,6 +104,8 @@ class Due:
     senders_ended: bool
     first_sent: datetime | None
     receipt_accepted: bool
+    key_answered: bool
+    """The receiver's last word under the current wire key is a failure that it keeps: a resend would only repeat it."""
     now: datetime
     company_now: datetime
 

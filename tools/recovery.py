@@ -67,6 +67,7 @@ AFTER_ATTEMPT: dict[Seen, AfterAttempt] = {
         State.UNKNOWN, False, case="key_reused", detail="the receiver knows this key with other content"
     ),
     Seen.ACCEPTED: AfterAttempt(State.ACCEPTED, False),
+    Seen.STORED_FAILURE: AfterAttempt(State.UNKNOWN, False),
     Seen.UNKNOWN: AfterAttempt(State.UNKNOWN, False),
 }
 

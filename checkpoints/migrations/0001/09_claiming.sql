@@ -60,6 +60,10 @@ BEGIN
     PERFORM lock_limits(p_ids);
 END $$;
 
+-- The same over attempts and revisions of one generation.
+CREATE FUNCTION wire_key(p_installation text, p_key text, p_generation integer) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT p_installation || ':' || p_key || '#' || p_generation $$;
+
 -- The attempts of one claim, in one statement; the first one binds the approval to its action.
 CREATE FUNCTION begin_attempts(p_token bigint, p_worker text, p_ids bigint[], p_moments timestamptz[], p_contracts jsonb)
 RETURNS TABLE (operation_id bigint, attempt_id bigint, number integer, wire_key text, send_by timestamptz)
@@ -72,7 +76,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
         UPDATE approval_items i SET bound_at = clock_timestamp() FROM taken t
         WHERE i.operation_id = t.id AND i.action_hash = t.action_hash AND i.decision = 'granted' AND i.bound_at IS NULL)
     INSERT INTO attempts AS a (operation_id, number, wire_key, worker, run_token, agent_version, company_time, send_by, timeout)
-    SELECT t.id, t.attempts, i.id || ':' || t.key || '#' || t.generation, p_worker, p_token, t.agent_version,
+    SELECT t.id, t.attempts, wire_key(i.id, t.key, t.generation), p_worker, p_token, t.agent_version,
            clock_timestamp() + i.clock_offset, t.moment, t.due_at - t.moment
     FROM taken t, installation i ORDER BY t.id
     RETURNING a.operation_id, a.id, a.number, a.wire_key, a.send_by

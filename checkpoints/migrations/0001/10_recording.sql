@@ -21,10 +21,20 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     UPDATE operations SET state = p_to, closed = CASE WHEN p_to = 'CLOSED' THEN p_closed END,
            closed_detail = CASE WHEN p_to = 'CLOSED' THEN p_detail END,
            doubt = (p_to = 'UNKNOWN'), resend = p_resend AND p_to = 'UNKNOWN',
-           generation = generation + CASE WHEN p_to = 'CLOSED' AND p_closed IN ('refused', 'withdrawn') THEN 1 ELSE 0 END,
+           generation = generation + CASE WHEN (p_to = 'CLOSED' AND p_closed IN ('refused', 'withdrawn'))
+                                               OR (p_to = 'PENDING' AND key_answered(o)) THEN 1 ELSE 0 END,
            checks = CASE WHEN p_to = o.state THEN checks + 1 ELSE 0 END,
            due_at = clock_timestamp() + p_next, version = version + 1
     WHERE id = o.id
+$$;
+
+-- Whether the receiver's last word under the current wire key is a failure that it stored. With the absence that makes a
+-- row PENDING this raises the generation; absence alone never does, since what sits in a queue would land beside its
+-- successor, while what lands under an answered key gets that answer.
+CREATE FUNCTION key_answered(o operations) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM attempts a, installation i WHERE a.operation_id = o.id AND a.seen = 'stored_failure'
+                   AND a.wire_key = wire_key(i.id, o.key, o.generation))
 $$;
 
 -- p_receipts: an array of `receipt`. Operations are locked in order of id, their buckets afterwards.
@@ -120,7 +130,7 @@ END $$;
 CREATE FUNCTION due(p_run text, p_limit integer)
 RETURNS TABLE (operation_id bigint, version integer, key text, revision integer, tool text, subject text, intent jsonb, state text,
                attempt integer, checks integer, resend boolean, last_send timestamptz, senders_ended boolean, first_sent timestamptz,
-               receipt_accepted boolean, now timestamptz, company_now timestamptz)
+               receipt_accepted boolean, key_answered boolean, now timestamptz, company_now timestamptz)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     WITH picked AS (
         SELECT o.id FROM operations o
@@ -130,13 +140,13 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
         ORDER BY o.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), pushed AS (
         UPDATE operations o SET due_at = clock_timestamp() + interval '5 seconds'
-        FROM picked WHERE o.id = picked.id RETURNING o.*
+        FROM picked WHERE o.id = picked.id RETURNING o.*, key_answered(o) AS answered
     )
     SELECT p.id, p.version, p.key, p.revision, p.tool, p.subject, p.intent, p.state, p.attempts, p.checks, p.resend,
            s.last_send, coalesce(s.senders_ended, true), s.first_sent,
            coalesce(s.accepted, false) OR EXISTS (SELECT FROM evidence e WHERE e.operation_id = p.id
                                                   AND e.sight IN ('pending', 'effective', 'different', 'multiple')),
-           clock_timestamp(), clock()
+           p.answered, clock_timestamp(), clock()
     FROM pushed p CROSS JOIN LATERAL (
         SELECT max(coalesce(a.ended_at, w.dead_at, a.send_by + a.timeout)) AS last_send,
                bool_and(a.ended_at IS NOT NULL OR w.dead_at IS NOT NULL) AS senders_ended,
