@@ -197,6 +197,9 @@ SELECT remit.reopen_stale(%(run)s, %(token)s, %(most)s) AS reopened
 -- name: policy_silent
 SELECT remit.policy_silent(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
 
+-- name: fall_back
+SELECT remit.fall_back(%(run)s, %(token)s, %(ids)s, %(detail)s) AS given_up
+
 -- name: put_off
 SELECT remit.put_off(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
 

@@ -64,12 +64,37 @@ END $$;
 
 -- Where a key stands: its live or else its latest revision, for the rule that decides what a proposal for it becomes.
 CREATE FUNCTION key_standing(p_keys text[])
-RETURNS TABLE (key text, id bigint, revision integer, state text, closed text, intent_hash text, run_id text, plan integer, ever_rejected boolean)
+RETURNS TABLE (key text, id bigint, revision integer, state text, closed text, intent_hash text, run_id text, plan integer, ever_rejected boolean,
+               tool text, stuck boolean)
 LANGUAGE sql STABLE AS $$
     SELECT DISTINCT ON (o.key) o.key, o.id, o.revision, o.state, o.closed, o.intent_hash, o.run_id, o.plan,
-           EXISTS (SELECT FROM remit.operations r WHERE r.key = o.key AND r.closed = 'rejected')
+           EXISTS (SELECT FROM remit.operations r WHERE r.key = o.key AND r.closed = 'rejected'), o.tool, remit.stuck(o)
     FROM remit.operations o WHERE o.key = ANY (p_keys) ORDER BY o.key, o.state = 'CLOSED', o.revision DESC
 $$;
+
+-- Whether its receiver was tried in vain, or its door is closed, and not one byte for this key was ever written: then
+-- nothing speaks against the tool that its contract falls back to.
+CREATE FUNCTION stuck(o operations) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT o.state = 'PENDING'
+       AND (remit.door_closed(o.receivers[1]) OR EXISTS (
+            SELECT FROM remit.attempts a WHERE a.operation_id = o.id AND a.seen = 'not_written'))
+       AND NOT EXISTS (SELECT FROM remit.operations k JOIN remit.attempts a ON a.operation_id = k.id
+                       WHERE k.key = o.key AND coalesce(a.seen, '') NOT IN ('not_begun', 'not_written'))
+$$;
+
+-- Makes room for revisions of the tool that is fallen back to. A case that only said how often it was tried has its answer.
+CREATE FUNCTION fall_back(p_run text, p_token bigint, p_ids bigint[], p_detail text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE given_up bigint[];
+BEGIN
+    PERFORM lock_pending(p_run, p_token, p_ids);
+    SELECT coalesce(array_agg(o.id), '{}') INTO given_up FROM operations o
+    WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND stuck(o);
+    UPDATE cases SET closed_at = clock_timestamp(), closed_by = 'fallback', resolution = p_detail
+    WHERE operation_id = ANY (given_up) AND closed_at IS NULL AND code = 'budget';
+    RETURN close_pending(p_run, p_token, given_up, 'superseded', p_detail);
+END $$;
 
 -- Whether a request of another tool may still act under this key: only an answer proves that it never will, since what
 -- is merely absent so far could land beside its successor, and another tool brings no common wire key.
