@@ -300,7 +300,7 @@ async def test_evidence_closes_a_case_that_only_asked_what_happened(
 async def test_a_key_that_was_used_for_something_else_is_a_case(
     bench: Bench, tokens: Tokens, world: World
 ) -> None:
-    """422 for a reused key is a conflict that a person sees; nothing is sent under another key instead."""
+    """422 for a reused key is a conflict that a person sees; nothing is sent under another key instead (F42)."""
     lease, id_ = await one_credit(bench, tokens)
     key = (await bench.operation(id_))["key"]
     other = {"customer": "c-205", "amount_minor": 5, "currency": "USD", "reason": "outage-0611"}

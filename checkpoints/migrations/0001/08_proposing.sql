@@ -237,14 +237,14 @@ BEGIN
     ON CONFLICT (operation_id, kind) DO UPDATE SET until = excluded.until, detail = excluded.detail;
 END $$;
 
--- What has to be read before these are sent gave no answer: they are tried again after a while, however the door stands.
+-- What has to be read before these are sent gave no answer, and closed no door that keeps them back: tried again after a while.
 CREATE FUNCTION put_off(p_run text, p_token bigint, p_ids bigint[], p_detail text, p_seconds double precision) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     PERFORM check_lease(p_run, p_token);
     INSERT INTO gates AS g (operation_id, kind, until, detail)
     SELECT o.id, 'backoff', clock_timestamp() + make_interval(secs => p_seconds), p_detail
-    FROM operations o WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND o.state IN ('PENDING', 'UNKNOWN')
+    FROM operations o WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND o.state IN ('PENDING', 'UNKNOWN') AND NOT door_shut(o.receivers)
     ON CONFLICT (operation_id, kind) DO UPDATE SET until = excluded.until, detail = excluded.detail;
 END $$;
 
