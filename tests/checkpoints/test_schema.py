@@ -281,8 +281,8 @@ async def test_an_operation_begins_pending_or_denied_and_under_its_own_key(
     id_ = await one_operation(bench, tokens)
     copy = (
         "INSERT INTO remit.operations (key, revision, purpose, step, subject, effect, tool, tool_version, receivers,"
-        " run_id, plan, mandate_hash, agent, agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot, requires,"
-        " reversibility, consequence, state)"
+        " run_id, plan, mandate_hash, agent, agent_version, intent, intent_hash, request, relied_on, action_hash,"
+        " snapshot, requires, reversibility, consequence, state)"
         " SELECT {key}, 2, purpose, step, subject, effect, tool, tool_version, receivers, run_id,"
         " plan, mandate_hash, agent, agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot,"
         " requires, reversibility, consequence, {state} FROM remit.operations WHERE id = %s"

@@ -15,6 +15,8 @@ import pytest
 from remit.checkpoints.embedded_access import Urls
 from remit.sandbox import dump
 from remit.sandbox.worlds import World
+from remit.tools.actions import operation_key
+from remit.tools.doors import Met
 from remit.tools.mandates import Step
 from remit.tools.ports import FaultPoint, Lease
 from tests.fixtures import STEPS, Bench, Tokens, eventually, mandate_over, mint_tokens, opened_bench
@@ -178,6 +180,13 @@ async def run_of(bench: Bench, id_: int) -> Lease:
     return Lease(**row)
 
 
+async def stuck(bench: Bench) -> bool:
+    """Whether a fallback may take the key over."""
+    row = await bench.database.row("key_standing", keys=[operation_key("outage-0611", "credit", OWN)])
+    assert row is not None
+    return bool(row["stuck"])
+
+
 async def test_another_tool_follows_when_not_one_byte_was_written(
     stack: AsyncExitStack, ledger_database: Urls, world: World, tmp_path: Path
 ) -> None:
@@ -185,6 +194,7 @@ async def test_another_tool_follows_when_not_one_byte_was_written(
     bench, tokens, first = await with_faults(stack, ledger_database, world, tmp_path, ("refuse", "*"))
     lease = await run_of(bench, first)
     assert [a["seen"] for a in await bench.database.rows("attempts", id=first)] == ["not_written"]
+    assert await stuck(bench)
     await bench.people.cancel_holds(tokens.support_manager, [first])
     (second,) = await bench.propose(lease, "credit", [OWN])
     await world.control.clear_faults()
@@ -209,6 +219,8 @@ async def test_no_other_tool_follows_what_timed_out_though_its_absence_is_proved
         return await bench.states([first]) == ["PENDING"]
 
     await eventually(proved_absent)
+    await bench.ledger.note("payments", Met.GONE, "a test")
+    assert not await stuck(bench), "a closed door is no proof about what was sent before it closed"
     await bench.people.cancel_holds(tokens.support_manager, [first])
     (second,) = await bench.propose(lease, "credit", [OWN])
     row = await bench.operation(second)
