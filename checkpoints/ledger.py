@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.checkpoints.database import Database, Row, json
 from remit.tools.actions import Json
+from remit.tools.doors import Door, Met
 from remit.tools.ports import Claimed, Due, Lease, Operation, Receipt, Settlement
 from remit.tools.states import State
 
@@ -78,6 +79,18 @@ class Ledger:
         moved: int = await self.database.value("settle", results=json(results))
         return moved
 
+    async def doors(self) -> list[Door]:
+        return [_door(row) for row in await self.database.rows("doors")]
+
+    async def knock(self, receiver: str) -> bool:
+        passed: bool = await self.database.value("knock", receiver=receiver)
+        return passed
+
+    async def note(self, receiver: str, met: Met, detail: str) -> Door:
+        row = await self.database.row("note_answer", receiver=receiver, met=met.value, detail=detail)
+        assert row is not None, "note_answer() returns the door"
+        return _door(row)
+
     async def sendable(self, run_id: str, after: int, limit: int) -> list[Operation]:
         """Operations of the run that nothing stands in the way of, in order of id, beyond `after`."""
         return [
@@ -106,6 +119,11 @@ def _operation(row: Row) -> Operation:
         policy_revision=row["policy_revision"],
         plan=row["plan"],
     )
+
+
+def _door(row: Row) -> Door:
+    closed = None if row["closed"] is None else Met(row["closed"])
+    return Door(row["name"], closed, row["failures"], row["detail"])
 
 
 def _due(row: Row) -> Due:

@@ -30,6 +30,22 @@ SELECT * FROM remit.due(%(run)s, %(limit)s)
 -- name: settle
 SELECT remit.settle(%(results)s) AS moved
 
+-- name: doors
+SELECT name, closed, failures, detail FROM remit.receivers
+
+-- name: knock
+SELECT remit.knock(%(receiver)s) AS passed
+
+-- name: note_answer
+SELECT * FROM remit.note_answer(%(receiver)s, %(met)s, %(detail)s)
+
+-- name: receivers
+SELECT r.name, r.closed, r.failures, r.detail, r.since, r.probing, r.probe_at, clock_timestamp() AS now, (
+           SELECT count(*) FROM remit.operations o WHERE r.closed IS NOT NULL AND (
+               (o.state IN ('UNKNOWN', 'ACCEPTED') AND o.receivers[1] = r.name)
+               OR (o.state = 'PENDING' AND r.name = ANY (o.receivers)))) AS waiting
+FROM remit.receivers r ORDER BY r.name
+
 -- name: register_worker
 SELECT remit.register_worker(%(id)s, %(host)s, %(pid)s, %(lock_path)s)
 
@@ -181,8 +197,11 @@ SELECT remit.reopen_stale(%(run)s, %(token)s, %(most)s) AS reopened
 -- name: policy_silent
 SELECT remit.policy_silent(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
 
--- name: receiver_silent
-SELECT remit.receiver_silent(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
+-- name: fall_back
+SELECT remit.fall_back(%(run)s, %(token)s, %(ids)s, %(detail)s) AS given_up
+
+-- name: put_off
+SELECT remit.put_off(%(run)s, %(token)s, %(ids)s, %(detail)s, %(seconds)s)
 
 -- name: close_pending
 SELECT remit.close_pending(%(run)s, %(token)s, %(ids)s, %(closed)s, %(detail)s) AS closed

@@ -37,7 +37,7 @@ _NEXT = {
     "case": "A person has to look: `remit show {run}`.",
     "policy": "Policy gives no answer: `remit policy check`, then `remit resume {run}`.",
     "model": "The model gives no answer: look at REMIT_MODEL_URL, then `remit resume {run}`.",
-    "receiver": "A receiver gives no answer: look at it, then `remit resume {run}`.",
+    "receiver": "A receiver cannot be used now: see `remit receivers`, put it right, then `remit resume {run}`.",
     "freeze": "A freeze is in force: it stands over `remit runs`, and a lead lifts it with `remit lift ORDER`.",
     "limit": "A limit of the purpose is used up: see `remit mandate show {purpose}`.",
 }

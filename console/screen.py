@@ -15,7 +15,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from remit.console.render import moment, quoted, safe, span
+from remit.console.render import many, moment, quoted, safe, span
+from remit.tools.doors import Met, remedy
 
 if TYPE_CHECKING:
     from remit.checkpoints.database import Database, Row
@@ -103,6 +104,34 @@ def order_line(order: "Row") -> str:
     )
 
 
+_CLOSED = {
+    "silent": "gives no answer",
+    "gone": "cannot be reached",
+    "credential": "refuses our credential",
+}
+
+
+async def closed_doors(database: "Database") -> "list[Row]":
+    """Every receiver whose door is closed, with why, since when, when it is tried next, and how much waits for it."""
+    return [row for row in await database.rows("receivers") if row["closed"] is not None]
+
+
+def door_line(door: "Row") -> str:
+    """One closed door as a sentence, and what a person does about it."""
+    ahead = (door["probe_at"] - door["now"]).total_seconds()
+    tried = (
+        "is being tried"
+        if door["probing"]
+        else f"is tried again in {span(ahead)}"
+        if ahead > 0
+        else "is tried next"
+    )
+    return (
+        f"CLOSED since {moment(door['since'])}: {door['name']} {_CLOSED[door['closed']]} ({door['detail']}); "
+        f"{many(door['waiting'], 'action')} waiting, and it {tried}. {remedy(Met(door['closed']))}"
+    )
+
+
 async def sweep_warning(database: "Database") -> str | None:
     """A sentence when no worker has swept for a while, since settlement and expiry depend on one."""
     row = await database.row("last_sweep")
@@ -127,16 +156,25 @@ async def listing(
 ) -> bool:
     """What stands over a listing; with `as_json` the whole of it. True when the rows are still to be shown.
 
-    The JSON is `{"orders": [...], NOUN: [...]}`, with `warning` (text or null) where a worker matters.
+    The JSON is `{"orders": [...], "closed": [...], NOUN: [...]}`, `closed` being the receivers that nobody may call
+    now, with `warning` (text or null) where a worker matters.
     """
-    orders = await standing_orders(database)
+    orders, doors = await standing_orders(database), await closed_doors(database)
     warning = await sweep_warning(database) if needs_worker else None
     if as_json:
-        document = {"orders": orders, **({"warning": warning} if needs_worker else {}), **more, noun: rows}
+        document = {
+            "orders": orders,
+            "closed": doors,
+            **({"warning": warning} if needs_worker else {}),
+            **more,
+            noun: rows,
+        }
         print_json(document)
         return False
     for order in orders:
         say(order_line(order), style="bold red")
+    for door in doors:
+        say(door_line(door), style="bold red")
     if warning is not None:
         say(warning, style="yellow")
     return True

@@ -13,7 +13,17 @@ from remit.console.edge import go
 from remit.console.exits import Exit
 from remit.console.options import AsJson
 from remit.console.render import many, moment, money, quoted, subject_of
-from remit.console.screen import heading, order_line, print_json, say, standing_orders, sweep_warning, table
+from remit.console.screen import (
+    closed_doors,
+    door_line,
+    heading,
+    order_line,
+    print_json,
+    say,
+    standing_orders,
+    sweep_warning,
+    table,
+)
 from remit.console.services import Services, opened
 from remit.tools.errors import Refused
 
@@ -41,6 +51,7 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
             raise Refused("Telling is about one customer. Write `remit status 104 --tell`.", code="usage")
         reports = await _reports(services, purposes, subject)
         orders, warning = await standing_orders(database), await sweep_warning(database)
+        doors = await closed_doors(database)
         told = {report.purpose: _told(report, subject) for report in reports} if subject is not None else {}
         found = {run["id"]: await already.met(database, run["id"]) for r in reports for run in r.runs}
         judged = {run["id"]: await verdicts.of_run(database, run["id"]) for r in reports for run in r.runs}
@@ -49,6 +60,7 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
                 {
                     "met": found,
                     "orders": orders,
+                    "closed": doors,
                     "warning": warning,
                     "reports": [r.to_json() for r in reports],
                     "told": told,
@@ -56,7 +68,7 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
                 }
             )
         else:
-            _head([order_line(order) for order in orders], warning)
+            _head([*map(order_line, orders), *map(door_line, doors)], warning)
             for report in reports:
                 _tell_honestly(report, told[report.purpose]) if tell else _show(
                     report, subject, found, judged

@@ -11,7 +11,7 @@ from remit.console import carrying, holds, inbox, verdicts
 from remit.console.edge import go
 from remit.console.options import AsJson
 from remit.console.render import moment, money, quoted
-from remit.console.screen import heading, listing, say, table
+from remit.console.screen import closed_doors, door_line, heading, listing, say, table
 from remit.console.services import opened
 from remit.tools.errors import Refused
 
@@ -120,6 +120,7 @@ async def _operation(database: Database, row: Row) -> dict[str, Any]:
     return {
         "operation": {**{key: row[key] for key in keys}, "fact": row["shown_fact"]},
         "gates": await database.rows("gates", id=row["id"]),
+        "closed": [door for door in await closed_doors(database) if door["name"] in row["receivers"]],
         "approvals": await database.rows("operation_approvals", id=row["id"]),
         "attempts": await database.rows("attempts", id=row["id"]),
         "evidence": await database.rows("evidence", id=row["id"]),
@@ -192,6 +193,8 @@ def _tell_operation(trace: dict[str, Any]) -> None:
             else ""
         )
         say(f"  approval {row['id']}: {row['decision'] or row['status']}{by}")
+    for door in trace["closed"]:
+        say(f"  {door_line(door)}")
     for gate in trace["gates"]:
         say(f"  gate {gate['kind']}: {gate['detail']}")
     for row in trace["attempts"]:

@@ -209,6 +209,7 @@ def operation_row(
         "effect": action.effect,
         "tool": action.tool,
         "tool_version": action.tool_version,
+        "receivers": list(contract.receivers),
         "plan": wanted.plan,
         "mandate_hash": run.mandate_hash,
         "agent": run.agent.id,

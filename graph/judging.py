@@ -94,6 +94,7 @@ async def _judge_batch(
     standing = await _standing(deps, run, wanted)
     outcomes: list[dict[str, Json]] = []
     fresh: dict[str, Wanted] = {}
+    await _fall_back(deps, run, wanted, standing)
     for one in wanted:
         key = one.key(run.purpose)
         outcome = _met_already(run, one, standing.get(key))
@@ -111,6 +112,33 @@ async def _judge_batch(
 async def _standing(deps: Deps, run: RunContext, wanted: Sequence[Wanted]) -> dict[str, dict[str, Any]]:
     keys = sorted({one.key(run.purpose) for one in wanted})
     return {row["key"]: row for row in await deps.database.rows("key_standing", keys=keys)}
+
+
+async def _fall_back(
+    deps: Deps, run: RunContext, wanted: Sequence[Wanted], standing: dict[str, dict[str, Any]]
+) -> None:
+    """Close this run's operations whose tool wrote not one byte and whose contract falls back to what is wanted now."""
+    given_up: list[int] = []
+    for one in wanted:
+        row = standing.get(one.key(run.purpose))
+        if (
+            row is None
+            or not row["stuck"]
+            or (row["run_id"], row["intent_hash"])
+            != (
+                run.run_id,
+                intent_hash(one.intent),
+            )
+        ):
+            continue
+        tool = actions.find_tool(deps.catalogue, row["tool"])
+        if tool is not None and tool.contract.fallback == one.tool:
+            given_up.append(row["id"])
+            row.update(state="CLOSED", closed="superseded")
+    if given_up:
+        detail = "nothing of it was ever written; the tool that its contract falls back to is tried instead"
+        place = {"run": run.run_id, "token": run.lease.token}
+        await deps.database.rows("fall_back", **place, ids=given_up, detail=detail)
 
 
 def _met_already(run: RunContext, one: Wanted, row: dict[str, Any] | None) -> dict[str, Json] | None:

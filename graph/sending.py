@@ -62,7 +62,7 @@ async def _send_batch(deps: Deps, run: RunContext, batch: Sequence[Operation], r
         round_.silence = next(iter(sent.receiver_down.values()))
         _log.warning("a receiver gives no answer: %s", round_.silence)
         await deps.database.rows(
-            "receiver_silent",
+            "put_off",
             run=run.run_id,
             token=run.lease.token,
             ids=list(sent.receiver_down),

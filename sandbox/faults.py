@@ -27,10 +27,12 @@ EFFECT = frozenset(
         "error_after",
     }
 )
+ITEM = frozenset({"item_fails", "item_left_out", "item_twice"})
+"""For single items of a batch, matched by the item's own fields."""
 BARRIERS = frozenset({"expired_credential", "rate_limit", "html", "error_before"})
 LISTENER = frozenset({"refuse"})
 EVENT = frozenset({"duplicate", "out_of_order", "replay_later", "forged", "lost"})
-KINDS = ARRIVAL | EFFECT | LISTENER | EVENT
+KINDS = ARRIVAL | EFFECT | ITEM | LISTENER | EVENT
 NEED_SECONDS = frozenset({"delay", "delay_after", "slow_settle", "late_search", "replay_later"})
 
 

@@ -5,11 +5,13 @@ A credit's status follows from its times at the moment of the read; nothing has 
 
 from __future__ import annotations
 
+import json
 import secrets
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from remit.sandbox import faults, keys
 from remit.sandbox.calls import Answer, Call, Problem, References, Route, Service, limited, read
 from remit.sandbox.shapes import BATCH, Invalid, Nothing
 from remit.sandbox.store import Moment, maybe_stamp, stamp, within
@@ -17,6 +19,7 @@ from remit.sandbox.store import Moment, maybe_stamp, stamp, within
 LARGEST = 1_000_000
 """Minor units of one credit."""
 CURRENCIES = ("EUR", "USD")
+ISSUE_ROUTE, BATCH_ROUTE = "POST /credits", "POST /credits/batch"
 
 _WITH_REVERSED = (
     "SELECT c.*, coalesce((SELECT sum(r.amount_minor) FROM reversals r WHERE r.credit = c.id), 0)"
@@ -33,6 +36,26 @@ class CreditOrder:
     currency: str
     reason: str
     reference: str | None = None
+
+
+@dataclass(frozen=True)
+class KeyedOrder:
+    """One credit of a batch, under a key of its own: the key that the same credit would have alone."""
+
+    key: str
+    customer: str
+    amount_minor: int
+    currency: str
+    reason: str
+    reference: str | None = None
+
+    def order(self) -> CreditOrder:
+        return CreditOrder(self.customer, self.amount_minor, self.currency, self.reason, self.reference)
+
+
+@dataclass(frozen=True)
+class CreditBatch:
+    credits: list[KeyedOrder]
 
 
 @dataclass(frozen=True)
@@ -151,6 +174,38 @@ def issue(call: Call[CreditOrder]) -> Answer:
     return Answer(202, view(rows(call.store.db, "c.id = ?", (made,))[0], call.now))
 
 
+def issue_batch(call: Call[CreditBatch]) -> Answer:
+    """Each item as a call of its own would be answered; one that fails keeps no other from its credit."""
+    results = [result for item in call.input.credits for result in _results(call, item)]
+    return Answer(200, {"results": results})
+
+
+def _results(call: Call[Any], item: KeyedOrder) -> list[dict[str, Any]]:
+    plan = faults.take(call.store.db, "payments", BATCH_ROUTE, asdict(item), faults.ITEM)
+    answer = faults.broken().answer() if plan.first("item_fails") else _answered(call, item)
+    result = {
+        "key": item.key,
+        "status": answer.status,
+        "replayed": keys.REPLAYED in answer.headers,
+        "body": answer.body,
+    }
+    return [result] * (0 if plan.first("item_left_out") else 2 if plan.first("item_twice") else 1)
+
+
+def _answered(call: Call[Any], item: KeyedOrder) -> Answer:
+    sent = {name: value for name, value in asdict(item.order()).items() if value is not None}
+    request = keys.fingerprint(ISSUE_ROUTE, {}, json.dumps(sent))
+    try:
+        known = keys.replay(call.store, call.now, item.key, request)
+        if known is not None:
+            return known
+        answer = issue(replace(call, input=item.order()))
+    except Problem as problem:
+        answer = problem.answer()
+    keys.remember(call.store, call.now, item.key, request, answer)
+    return answer
+
+
 def issue_legacy(call: Call[LegacyOrder]) -> Answer:
     """The older path: no key, so each call is a new credit."""
     old = call.input
@@ -234,6 +289,7 @@ SERVICE = Service(
     frozenset({"payments"}),
     (
         Route("POST", "/credits", CreditOrder, issue, keyed=True),
+        Route("POST", "/credits/batch", CreditBatch, issue_batch),
         Route("GET", "/credits", CreditPage, list_credits),
         Route("POST", "/credits/search", CreditSearch, search),
         read("GET", "/credits/{id}", read_credit),

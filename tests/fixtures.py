@@ -109,6 +109,21 @@ def quick_catalogue(*, timeout: float = 1.0, visible_within: float = 0.4, **chan
     return Catalogue(writes=[quick(tool) for tool in usual.writes()], reads=usual.reads())
 
 
+def batching(size: int) -> Catalogue:
+    """The quick catalogue, whose credits go up to `size` in one call."""
+    usual = quick_catalogue()
+    writes = [
+        _batched(tool, size) if tool.contract.name == "issue_credit" else tool for tool in usual.writes()
+    ]
+    return Catalogue(writes=writes, reads=usual.reads())
+
+
+def _batched(tool: WriteTool, size: int) -> WriteTool:
+    contract = tool.contract.model_copy(update={"batch": size})
+    made: WriteTool = type("Batched", (type(tool),), {"contract": contract})()
+    return made
+
+
 def mandate_over(purpose: str = PURPOSE, **changes: object) -> Mandate:
     """A compiled mandate of three steps; `changes` replace fields of it."""
     plain = Mandate(
@@ -244,6 +259,7 @@ class Bench:
             "effect": contract.effect,
             "tool": contract.name,
             "tool_version": contract.version,
+            "receivers": list(contract.receivers),
             "plan": 1,
             "mandate_hash": mandate.hash,
             "agent": mandate.agent,

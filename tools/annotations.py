@@ -131,6 +131,7 @@ class AnnotateAccount(_AccountWrite):
         effect="account.annotate",
         summary="Appends a note to a customer's account.",
         receiver="accounts",
+        reads_from=(),
         credential="accounts",
         authority="accounts:write",
         # The update call takes the date beside the note, so policy has to be able to judge it.
@@ -153,6 +154,7 @@ class AnnotateAccount(_AccountWrite):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=6, seconds=3_600.0),
         expires_after=None,
     )
@@ -204,6 +206,7 @@ class RemoveNote(_AccountWrite):
         effect="account.unannotate",
         summary="Removes the note that one earlier annotation wrote, and puts its renewal date back.",
         receiver="accounts",
+        reads_from=(),
         credential="accounts",
         authority="accounts:write",
         writes=("notes", "renewal_date"),
@@ -220,6 +223,7 @@ class RemoveNote(_AccountWrite):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=6, seconds=3_600.0),
         expires_after=None,
     )

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from remit.tools.actions import Json, Strict
 from remit.tools.contracts import Sighting, Sought
+from remit.tools.doors import CLOSED
 from remit.tools.errors import NotSent, OutcomeUnknown, Refused
 from remit.tools.states import Seen, Sight
 from remit.tools.transport import Response, Transport
@@ -157,9 +158,10 @@ async def sight_each(
         try:
             found = await look(distinct([one.reference for one in batch]))
         except (NotSent, OutcomeUnknown, Refused) as error:
-            where = f"{source} ({error.code})"
+            where, asked = f"{source} ({error.code})", error.code != CLOSED
             sightings += [
-                Sighting(one.reference, Sight.UNREADABLE, where, "", complete=False) for one in batch
+                Sighting(one.reference, Sight.UNREADABLE, where, "", complete=False, asked=asked)
+                for one in batch
             ]
             continue
         for one in batch:

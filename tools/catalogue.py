@@ -55,13 +55,16 @@ class Catalogue:
         every = [tool.contract for tool in writes] + [tool.contract for tool in reads]
         _check_names([contract.name for contract in every])
         for each in every:
-            _check_receiver(each, receivers)
+            for receiver in (each.receiver, *(each.reads_from if isinstance(each, Contract) else ())):
+                _check_receiver(each, receiver, receivers)
         self._writes = {tool.contract.name: tool for tool in writes}
         self._reads = {tool.contract.name: tool for tool in reads}
         contracts = {name: tool.contract for name, tool in self._writes.items()}
         for contract in contracts.values():
             _check_undo(contract, contracts)
             _check_fallback(contract, contracts)
+        for writing in writes:
+            _check_batch(writing)
         for reading in reads:
             _check_pii(reading)
         self.version = self._version()
@@ -167,11 +170,11 @@ def _check_names(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _check_receiver(contract: Contract | ReadContract, receivers: Collection[str]) -> None:
-    if contract.receiver not in receivers:
+def _check_receiver(contract: Contract | ReadContract, receiver: str, receivers: Collection[str]) -> None:
+    if receiver not in receivers:
         known = ", ".join(sorted(receivers))
         raise Misconfigured(
-            f"{contract.name} calls the receiver {contract.receiver}, which has no address. Name one of: {known}.",
+            f"{contract.name} calls the receiver {receiver}, which has no address. Name one of: {known}.",
             code="unknown_receiver",
         )
 
@@ -212,6 +215,15 @@ def _check_fallback(contract: Contract, contracts: dict[str, Contract]) -> None:
             f"{contract.name} ({contract.effect}) falls back to {other.name} ({other.effect}). "
             "Name a tool of the same effect.",
             code="fallback_effect",
+        )
+
+
+def _check_batch(tool: WriteTool) -> None:
+    kind = type(tool)
+    if tool.contract.batch > 1 and WriteTool.batch_request is kind.batch_request:
+        raise Misconfigured(
+            f"{tool.contract.name} has a batch of {tool.contract.batch} and no batch_request. Write one.",
+            code="batch_missing",
         )
 
 

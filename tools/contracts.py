@@ -52,6 +52,8 @@ class Contract(Strict):
     effect: Annotated[str, Field(pattern=r"^[a-z]+(\.[a-z]+)+$")]
     summary: Annotated[str, Field(min_length=10)]
     receiver: Literal["accounts", "payments", "mail"]
+    reads_from: tuple[str, ...]
+    """Other receivers whose records `snapshot_many` reads: while one of them is closed, nothing can be sent either."""
     credential: Annotated[str, Field(min_length=1)]
     authority: Annotated[str, Field(min_length=1)]
     writes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -70,9 +72,16 @@ class Contract(Strict):
     """From the last possible send to searchable, queues included; None is unbounded: absence proves nothing."""
     timeout: Seconds
     concurrency: Annotated[int, Field(ge=1, le=100)]
+    batch: Annotated[int, Field(ge=1, le=100)]
+    """How many operations one call carries; more than one needs `batch_request` and `split`."""
     budget: Budget
     expires_after: Seconds | None
     fallback: str | None = None
+
+    @property
+    def receivers(self) -> tuple[str, ...]:
+        """Where it is sent, and then whose records are read before."""
+        return (self.receiver, *self.reads_from)
 
     @model_validator(mode="after")
     def _complete(self) -> "Contract":
@@ -82,6 +91,8 @@ class Contract(Strict):
             )
         if self.reversibility is not Reversibility.IRREVERSIBLE and self.undo is None:
             raise ValueError(f"{self.reversibility} needs an undo with tool, owner, approval and test")
+        if self.batch > 1 and self.conditional is not None:
+            raise ValueError("batch is 1 where writes are conditional: a call carries one condition")
         if self.retry_safe and not self.receiver_enforces_key:
             raise ValueError("retry_safe is only true where the receiver enforces the key")
         return self
@@ -127,6 +138,14 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """One operation in a call that carries several: its own wire key, and the request that it would be alone."""
+
+    wire_key: str
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
 class Sought:
     """One operation that verification looks for in the system of record."""
 
@@ -137,7 +156,10 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What the system of record showed for one reference. `complete` is False where the read was cut short."""
+    """What the system of record showed for one reference. `complete` is False where the read was cut short.
+
+    `asked` is False where the receiver's door was closed, so that nobody was asked at all.
+    """
 
     reference: str
     sight: Sight
@@ -145,6 +167,7 @@ class Sighting:
     as_of: str
     complete: bool
     records: list[Json] = field(default_factory=list)
+    asked: bool = True
 
 
 class WriteTool(ABC):
@@ -175,6 +198,17 @@ class WriteTool(ABC):
     @abstractmethod
     def classify(self, response: Response, request: Request) -> Seen:
         """What an answer to `request` proves. What is not documented, or speaks of another, is UNKNOWN."""
+
+    def batch_request(self, items: Sequence[Item]) -> Request:
+        """One call for all of them, each under its own wire key. Needed where the contract's `batch` is above one."""
+        raise NotImplementedError(f"{self.contract.name} sends one operation per call. Set its batch to 1.")
+
+    def split(self, response: Response, items: Sequence[Item]) -> dict[str, Response]:
+        """By wire key, what the answer to a batch call says of each item, as `classify` reads it.
+
+        An item that is not mentioned exactly once is left out, and its outcome is unknown.
+        """
+        return {}
 
     @abstractmethod
     async def verify_many(self, transport: Transport, sought: Sequence[Sought]) -> list[Sighting]:

@@ -172,6 +172,7 @@ class SendEmail(_MailTool):
         effect="email.send",
         summary="Sends a customer one e-mail from a template of the mail service.",
         receiver="mail",
+        reads_from=("accounts",),
         credential="mail",
         authority="messages:send",
         writes=("messages",),
@@ -194,6 +195,7 @@ class SendEmail(_MailTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=3, seconds=3_600.0),
         expires_after=None,
     )
@@ -230,6 +232,7 @@ class SendCorrection(_MailTool):
         effect="email.correct",
         summary="Sends a customer the correction of one earlier message.",
         receiver="mail",
+        reads_from=("accounts",),
         credential="mail",
         authority="messages:send",
         writes=("messages",),
@@ -246,6 +249,7 @@ class SendCorrection(_MailTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=3, seconds=3_600.0),
         expires_after=None,
     )

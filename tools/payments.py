@@ -4,7 +4,9 @@ Keeps I1 where the service allows it: both paths write the same reference, and v
 both.
 """
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import quote
@@ -14,6 +16,7 @@ from pydantic import Field
 from remit.tools.accounts import CustomerArguments, accounts_of
 from remit.tools.actions import Json, Request, subject_id
 from remit.tools.answers import (
+    ANYWHERE,
     Count,
     Found,
     Listing,
@@ -34,6 +37,7 @@ from remit.tools.contracts import (
     Arguments,
     Budget,
     Contract,
+    Item,
     Probe,
     Sighting,
     Snapshot,
@@ -45,6 +49,8 @@ from remit.tools.errors import NotSent
 from remit.tools.mandates import Step
 from remit.tools.states import Consequence, Reversibility, Seen, Sight
 from remit.tools.transport import Response, Transport
+
+_log = logging.getLogger(__name__)
 
 Amount = Annotated[int, Field(ge=1, le=1_000_000, description="Amount in minor units, for example cents.")]
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$", description="ISO 4217 code, for example USD.")]
@@ -80,6 +86,19 @@ class Credit(Record):
 
 class Credits(Listing):
     credits: list[Credit]
+
+
+class ItemResult(Record):
+    """What a batch call answers for one item."""
+
+    key: Text
+    status: Annotated[int, Field(ge=100, le=599)]
+    replayed: bool
+    body: dict[str, Json]
+
+
+class BatchResult(Record):
+    results: list[ItemResult]
 
 
 class LegacyReceipt(Record):
@@ -131,7 +150,15 @@ KEYED_FAILURES: Table = {
     (409, "key_in_progress"): Seen.IN_PROGRESS,
     (422, "key_reused"): Seen.KEY_REUSED,
 }
-"""What calls with an Idempotency-Key document. A stored 5xx stays UNKNOWN: it tells nothing of the effect."""
+"""What calls with an Idempotency-Key document."""
+
+
+def keyed_failure(response: Response, table: Table) -> Seen:
+    """What a failure of a call with a key proves. A 5xx that comes back as stored is the last word under its key."""
+    if response.status >= 500 and response.headers.get("idempotency-replayed") == "true":
+        return Seen.STORED_FAILURE
+    return by_table(response, table)
+
 
 _WITHDRAW_FAILURES: Table = {(409, "already_settled"): Seen.REFUSED}
 
@@ -210,6 +237,22 @@ def _as_meant(credit: Credit, intent: Mapping[str, Json]) -> bool:
     return (credit.customer, credit.amount_minor, credit.currency) == wanted and credit.reason in reasons
 
 
+def said_once(results: Sequence[ItemResult], asked: set[str]) -> dict[str, Response]:
+    """By key, the answer for each item that is mentioned once. Two answers for one item contradict each other, or say
+    that it was done twice; either way only the records tell. What was not asked for is left aside."""
+    mentioned = Counter(result.key for result in results)
+    strange = sorted(mentioned.keys() - asked)
+    if strange:
+        _log.warning("payments answered for %d items that it was not asked about", len(strange))
+    return {
+        result.key: Response(
+            result.status, result.body, {"idempotency-replayed": "true"} if result.replayed else {}
+        )
+        for result in results
+        if mentioned[result.key] == 1 and result.key in asked
+    }
+
+
 _UNDO = Undo(
     tool="reverse_credit",
     owner="finance-lead",
@@ -227,6 +270,7 @@ class IssueCredit(_CreditTool):
         effect="credit.issue",
         summary="Credits an amount to a customer's account once.",
         receiver="payments",
+        reads_from=("accounts",),
         credential="payments",
         authority="credits:write",
         writes=("credits",),
@@ -246,6 +290,7 @@ class IssueCredit(_CreditTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=6, seconds=3_600.0),
         expires_after=None,
     )
@@ -263,9 +308,21 @@ class IssueCredit(_CreditTool):
         }
         return Request(method="POST", path="/credits", body=body)
 
+    def batch_request(self, items: Sequence[Item]) -> Request:
+        for item in items:
+            key_header(item.wire_key)
+        orders = [{"key": item.wire_key, **item.request.body} for item in items]
+        return Request(method="POST", path="/credits/batch", body={"credits": orders})
+
+    def split(self, response: Response, items: Sequence[Item]) -> dict[str, Response]:
+        if response.status in ANYWHERE:
+            return {item.wire_key: response for item in items}
+        answer = parse(BatchResult, response.body) if response.status == 200 else None
+        return {} if answer is None else said_once(answer.results, {item.wire_key for item in items})
+
     def classify(self, response: Response, request: Request) -> Seen:
         if response.status != 202:
-            return by_table(response, KEYED_FAILURES)
+            return keyed_failure(response, KEYED_FAILURES)
         credit = parse(Credit, response.body)
         echoed = echoes(credit, request.body, ("customer", "amount_minor", "currency", "reason", "reference"))
         return Seen.ACCEPTED if credit is not None and credit.live and echoed else Seen.UNKNOWN
@@ -280,6 +337,7 @@ class IssueCreditLegacy(_CreditTool):
         effect="credit.issue",
         summary="Credits an amount by the older path, which enforces no keys.",
         receiver="payments",
+        reads_from=("accounts",),
         credential="payments",
         authority="credits:write",
         writes=("credits",),
@@ -296,6 +354,7 @@ class IssueCreditLegacy(_CreditTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=3, seconds=3_600.0),
         expires_after=None,
         fallback="issue_credit",

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from remit.tools.actions import Json
+from remit.tools.doors import DoorKeeper
 from remit.tools.states import State
 
 
@@ -103,6 +104,8 @@ class Due:
     senders_ended: bool
     first_sent: datetime | None
     receipt_accepted: bool
+    key_answered: bool
+    """The receiver's last word under the current wire key is a failure that it keeps: a resend would only repeat it."""
     now: datetime
     company_now: datetime
 
@@ -128,8 +131,8 @@ class Settlement:
     case: str | None = None
 
 
-class Ledger(Protocol):
-    """What the runner needs of the ledger. Every method is one round trip for the whole batch."""
+class Ledger(DoorKeeper, Protocol):
+    """What the runner needs of the ledger, the doors included. Every method is one round trip for the whole batch."""
 
     installation: str
 

@@ -24,10 +24,8 @@ class AfterAttempt:
 
 
 _BACKOFF_SECONDS = 1.0
-"""First wait after "not sent"; doubled per attempt by the runner, with jitter, up to a minute."""
-
-_RECEIVER_SECONDS = 20.0
-"""A refused credential or a receiver that is down is a person's matter; ask again this often until it is put right."""
+"""First wait after "not sent"; doubled per attempt by the runner, with jitter, up to a minute. It is the operation's
+own; a receiver that answers nobody, or refuses the credential, is kept from everybody by its door."""
 
 AFTER_ATTEMPT: dict[Seen, AfterAttempt] = {
     Seen.NOT_WRITTEN: AfterAttempt(
@@ -47,15 +45,15 @@ AFTER_ATTEMPT: dict[Seen, AfterAttempt] = {
     Seen.CREDENTIAL: AfterAttempt(
         State.PENDING,
         True,
-        gate="receiver",
-        gate_seconds=_RECEIVER_SECONDS,
+        gate="backoff",
+        gate_seconds=_BACKOFF_SECONDS,
         detail="the receiver refused the credential",
     ),
     Seen.RECEIVER_DOWN: AfterAttempt(
         State.UNKNOWN,
         False,
-        gate="receiver",
-        gate_seconds=_RECEIVER_SECONDS,
+        gate="backoff",
+        gate_seconds=_BACKOFF_SECONDS,
         detail="the receiver says that it is down",
     ),
     Seen.REFUSED: AfterAttempt(
@@ -69,6 +67,7 @@ AFTER_ATTEMPT: dict[Seen, AfterAttempt] = {
         State.UNKNOWN, False, case="key_reused", detail="the receiver knows this key with other content"
     ),
     Seen.ACCEPTED: AfterAttempt(State.ACCEPTED, False),
+    Seen.STORED_FAILURE: AfterAttempt(State.UNKNOWN, False),
     Seen.UNKNOWN: AfterAttempt(State.UNKNOWN, False),
 }
 

@@ -20,7 +20,6 @@ from remit.tools.answers import (
     Text,
     ask,
     batches,
-    by_table,
     distinct,
     echoes,
     of_kind,
@@ -29,7 +28,15 @@ from remit.tools.answers import (
 )
 from remit.tools.contracts import Arguments, Budget, Contract, Probe, Sighting, Snapshot, Sought, WriteTool
 from remit.tools.mandates import Step
-from remit.tools.payments import KEYED_FAILURES, Amount, Credit, Currency, credits_by, key_header
+from remit.tools.payments import (
+    KEYED_FAILURES,
+    Amount,
+    Credit,
+    Currency,
+    credits_by,
+    key_header,
+    keyed_failure,
+)
 from remit.tools.states import Consequence, Reversibility, Seen, Sight
 from remit.tools.transport import Response, Transport
 
@@ -86,6 +93,7 @@ class ReverseCredit(WriteTool):
         effect="credit.reverse",
         summary="Takes back part or all of one settled credit that is not spent.",
         receiver="payments",
+        reads_from=("accounts",),
         credential="payments",
         authority="credits:reverse",
         writes=("reversals",),
@@ -105,6 +113,7 @@ class ReverseCredit(WriteTool):
         visible_within=2.0,
         timeout=5.0,
         concurrency=8,
+        batch=1,
         budget=Budget(attempts=6, seconds=3_600.0),
         expires_after=None,
     )
@@ -129,7 +138,7 @@ class ReverseCredit(WriteTool):
 
     def classify(self, response: Response, request: Request) -> Seen:
         if response.status != 202:
-            return by_table(response, _FAILURES)
+            return keyed_failure(response, _FAILURES)
         reversal = parse(Reversal, response.body)
         if reversal is None or request.path != f"/credits/{reversal.credit}/reverse":
             return Seen.UNKNOWN

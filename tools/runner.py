@@ -9,13 +9,14 @@ import logging
 import random
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from remit.tools.actions import Json, Request, reference
 from remit.tools.catalogue import Catalogue
-from remit.tools.contracts import Contract, Sighting, Snapshot, Sought, WriteTool
+from remit.tools.contracts import Contract, Item, Sighting, Snapshot, Sought, WriteTool
+from remit.tools.doors import CLOSED, Doors
 from remit.tools.errors import NotSent, OutcomeUnknown, Refused
 from remit.tools.ports import (
     Claimed,
@@ -29,7 +30,8 @@ from remit.tools.ports import (
     Settlement,
     inert,
 )
-from remit.tools.recovery import AFTER_ATTEMPT, AfterAttempt, AfterLook, Look, after_look
+from remit.tools.receipts import Group, groups, receipt_of
+from remit.tools.recovery import AfterLook, Look, after_look
 from remit.tools.states import Seen, Sight, State
 from remit.tools.transport import Response, Transport
 
@@ -44,15 +46,6 @@ _TIRED_CHECKS = 12
 
 _LONGEST_PAUSE = 30.0
 """Between two looks, in seconds: what settles late is still known within half a minute."""
-
-_LONGEST_BACKOFF = 60.0
-"""Between two tries, in seconds, unless the receiver itself asks for more."""
-
-_LONGEST_RETRY_AFTER = 3_600.0
-"""A receiver that asks for more than an hour is asked again after one."""
-
-_LONGEST_KEPT = 200
-"""Characters of a receiver's id or code."""
 
 
 @dataclass(slots=True)
@@ -73,6 +66,10 @@ class _Batch:
     operations: dict[int, Operation]
     snapshots: dict[int, Snapshot]
     began: float
+
+    def request(self, claimed: Claimed) -> Request:
+        """As it was stored when it was proposed."""
+        return Request.model_validate(self.operations[claimed.operation_id].request)
 
 
 def boot_seconds() -> float:
@@ -96,6 +93,8 @@ class Runner:
         self._catalogue = catalogue
         self._transport = transport
         self._reach = reach
+        # Here, so that nothing that sends can be built without the doors.
+        transport.guard(Doors(ledger))
         self._send_seconds = send_seconds
         self._terms: dict[str, Json] = {
             tool.contract.name: _terms(tool.contract) for tool in catalogue.writes()
@@ -176,53 +175,89 @@ class Runner:
         return False
 
     async def _send_tool(self, tool: WriteTool, claims: Sequence[Claimed], batch: _Batch) -> None:
-        waiting = list(claims)
+        waiting = groups(tool.contract, claims)
         try:
             while waiting:
-                group = waiting[: tool.contract.concurrency]
+                group = waiting[0]
                 allowed = await self._ledger.may_send(
-                    batch.lease, [c.attempt_id for c in group if c.attempt_id]
+                    batch.lease, [c.attempt_id for c in group.claims if c.attempt_id]
                 )
-                waiting = waiting[len(group) :]
+                del waiting[0]
                 await self._reach(FaultPoint.BEFORE_SEND)
-                attempts = (
-                    self._attempt(tool, c, batch) if c.attempt_id in allowed else _not_begun(c) for c in group
-                )
-                receipts = await asyncio.gather(*attempts)
+                receipts = await self._send_group(tool, group, allowed, batch)
                 await self._reach(FaultPoint.AFTER_SEND)
                 await self._ledger.record(receipts)
                 await self._reach(FaultPoint.AFTER_RECORD)
         finally:
             # What was claimed and certainly not begun goes back, also when this worker is asked to end.
             if waiting:
-                await self._ledger.unsend([c.attempt_id for c in waiting if c.attempt_id])
+                left = [c.attempt_id for group in waiting for c in group.claims if c.attempt_id]
+                await self._ledger.unsend(left)
 
-    async def _attempt(self, tool: WriteTool, claimed: Claimed, batch: _Batch) -> Receipt:
-        contract, snapshot = tool.contract, batch.snapshots[claimed.operation_id]
-        request = Request.model_validate(batch.operations[claimed.operation_id].request)
-        response: Response | None = None
-        # The last thing before the send: a process that was suspended anywhere above wakes up here (I4).
-        if boot_seconds() - batch.began >= (claimed.send_within or 0.0):
-            return await _not_begun(claimed)
+    async def _send_group(
+        self, tool: WriteTool, group: Group, allowed: set[int], batch: _Batch
+    ) -> list[Receipt]:
+        begun = [c for c in group.claims if c.attempt_id in allowed]
+        barred = [receipt_of(tool, c, None, None) for c in group.claims if c.attempt_id not in allowed]
+        if group.as_one and len(begun) > 1:
+            return barred + await self._together(tool, begun, batch)
+        return barred + list(await asyncio.gather(*(self._alone(tool, c, batch) for c in begun)))
+
+    async def _alone(self, tool: WriteTool, claimed: Claimed, batch: _Batch) -> Receipt:
+        request, etag = batch.request(claimed), batch.snapshots[claimed.operation_id].etag
+        answer = await self._answer(
+            tool, lambda: (request, tool.headers(claimed.wire_key or "", etag)), [claimed], batch
+        )
+        return receipt_of(tool, claimed, request, answer)
+
+    async def _together(self, tool: WriteTool, claims: Sequence[Claimed], batch: _Batch) -> list[Receipt]:
+        """One call for all of them; what its answer does not tell of an item is unknown, for that item alone."""
+        items = [Item(claimed.wire_key or "", batch.request(claimed)) for claimed in claims]
+        answer = await self._answer(tool, lambda: (tool.batch_request(items), {}), claims, batch)
+        if not isinstance(answer, Response):
+            return [receipt_of(tool, c, i.request, answer) for c, i in zip(claims, items, strict=True)]
         try:
-            response = await self._transport.call(
+            said = tool.split(answer, items)
+        except Exception:  # noqa: BLE001 - whatever a tool's own code does after the send, the outcome is not known
+            _log.exception("%s could not take an answer apart", tool.contract.name)
+            said = {}
+        return [
+            receipt_of(tool, c, i.request, said.get(i.wire_key, Seen.UNKNOWN))
+            for c, i in zip(claims, items, strict=True)
+        ]
+
+    async def _answer(
+        self,
+        tool: WriteTool,
+        call: Callable[[], tuple[Request, dict[str, str]]],
+        claims: Sequence[Claimed],
+        batch: _Batch,
+    ) -> Response | Seen | None:
+        """What one call brought: an answer, what its lack proves, or None where it was not begun."""
+        contract = tool.contract
+        # The last thing before the send: a process that was suspended anywhere above wakes up here (I4).
+        if boot_seconds() - batch.began >= min(c.send_within or 0.0 for c in claims):
+            return None
+        try:
+            request, headers = call()
+            return await self._transport.call(
                 contract.receiver,
                 request.method,
                 request.path,
                 credential=contract.credential,
                 seconds=contract.timeout,
                 body=request.body,
-                headers=tool.headers(claimed.wire_key or "", snapshot.etag),
+                headers=headers,
             )
-            seen = tool.classify(response, request)
         except NotSent as error:
-            seen = Seen.CREDENTIAL if error.code == "credential" else Seen.NOT_WRITTEN
+            if error.code == CLOSED:
+                return None
+            return Seen.CREDENTIAL if error.code == "credential" else Seen.NOT_WRITTEN
         except OutcomeUnknown:
-            seen = Seen.UNKNOWN
-        except Exception:  # noqa: BLE001 - whatever a tool's own code does after the send, the outcome is not known
-            _log.exception("%s could not classify an answer", contract.name)
-            seen = Seen.UNKNOWN
-        return _receipt(claimed, seen, response)
+            return Seen.UNKNOWN
+        except Exception:  # noqa: BLE001 - whatever a tool's own code does around the send, the outcome is not known
+            _log.exception("%s could not send", contract.name)
+            return Seen.UNKNOWN
 
     async def _judge(self, name: str, items: Sequence[Due]) -> list[Settlement]:
         sought = [self._sought(item.key, item.subject, item.intent) for item in items]
@@ -230,6 +265,9 @@ class Runner:
         settlements = []
         for item, asked in zip(items, sought, strict=True):
             seen = sightings.get(asked.reference) or _unreadable(asked, f"{name} left it out")
+            if not seen.asked:
+                # Its door was closed meanwhile: nothing was learnt, and nothing counts as a look.
+                continue
             settlements.append(_settlement(item, seen, after_look(_look(contract, item, seen))))
         return settlements
 
@@ -266,49 +304,8 @@ def _terms(contract: Contract) -> dict[str, Json]:
     }
 
 
-async def _not_begun(claimed: Claimed) -> Receipt:
-    return Receipt(claimed.attempt_id or 0, "not_begun", None, State.PENDING, no_effect=True)
-
-
 def _unreadable(sought: Sought, why: str) -> Sighting:
     return Sighting(sought.reference, Sight.UNREADABLE, f"none ({why})", "", complete=False)
-
-
-def _gate_seconds(then: AfterAttempt, number: int, response: Response | None) -> float:
-    """Seconds until the next try: doubled per attempt with jitter, and never before the receiver asked for it."""
-    if then.gate != "backoff":
-        return then.gate_seconds
-    doubled = min(then.gate_seconds * 2.0 ** min(number - 1, 10), _LONGEST_BACKOFF)
-    asked = "" if response is None else response.headers.get("retry-after", "")
-    told = min(float(asked), _LONGEST_RETRY_AFTER) if asked.isdecimal() and asked.isascii() else 0.0
-    return max(doubled, told) * (1 + random.random() / 2)  # noqa: S311 - jitter, not a secret
-
-
-def _receipt(claimed: Claimed, seen: Seen, response: Response | None) -> Receipt:
-    then = AFTER_ATTEMPT[seen]
-    return Receipt(
-        attempt_id=claimed.attempt_id or 0,
-        seen=seen.value,
-        response=None if response is None else _kept(response),
-        to=then.to,
-        no_effect=then.no_effect,
-        closed=then.closed,
-        detail=then.detail,
-        gate=then.gate,
-        gate_seconds=_gate_seconds(then, claimed.number or 1, response),
-        case=then.case,
-    )
-
-
-def _kept(response: Response) -> dict[str, Json]:
-    # Status, code and the receiver's own id: what an investigation needs, and nothing personal. Only text that the
-    # ledger can store: one NUL in it would lose the receipts of the whole group.
-    body = response.body if isinstance(response.body, dict) else {}
-    named = {name: body.get(name) for name in ("id", "code", "credit_id")}
-    kept = {
-        k: v for k, v in named.items() if isinstance(v, str) and len(v) <= _LONGEST_KEPT and v.isprintable()
-    }
-    return {"status": response.status, **kept}
 
 
 def _look(contract: Contract | None, item: Due, seen: Sighting) -> Look:
@@ -317,12 +314,14 @@ def _look(contract: Contract | None, item: Due, seen: Sighting) -> Look:
     passed = item.last_send is None or (
         bound is not None and item.now > item.last_send + timedelta(seconds=bound)
     )
+    remembered = contract is not None and _remembered(contract, item)
     return Look(
         sight=seen.sight,
         state=item.state,
         absence_counts=seen.complete and passed,
-        may_resend=contract is not None and _remembered(contract, item),
-        senders_ended=item.senders_ended,
+        may_resend=remembered and not item.key_answered,
+        # Whoever still sends under a key that has its last word gets that word again, and has no effect.
+        senders_ended=item.senders_ended or (remembered and item.key_answered),
         receipt_accepted=item.receipt_accepted,
         bounded=bound is not None,
         tired=item.checks >= _TIRED_CHECKS,

@@ -91,6 +91,8 @@ class Seen(StrEnum):
     IN_PROGRESS = "in_progress"
     KEY_REUSED = "key_reused"
     ACCEPTED = "accepted"
+    STORED_FAILURE = "stored_failure"
+    """A 5xx that the receiver kept under the key: its last word under that key, and none about the effect."""
     UNKNOWN = "unknown"
 
 

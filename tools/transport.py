@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
+from typing import Any
 
 import aiohttp
 
 from remit.tools.actions import Json, canonical, read_json
+from remit.tools.doors import Doors, Met
 from remit.tools.errors import NotSent, OutcomeUnknown, RemitError
 
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
@@ -48,7 +50,12 @@ class Transport:
         self._urls = dict(receivers)
         self._credential = credential
         self._session: aiohttp.ClientSession | None = None
+        self._doors: Doors | None = None
         self.calls = 0
+
+    def guard(self, doors: Doors) -> None:
+        """From now on each call passes these doors; without any, as where no ledger is at hand, all are open."""
+        self._doors = doors
 
     async def __aenter__(self) -> "Transport":
         self._session = aiohttp.ClientSession(
@@ -79,8 +86,38 @@ class Transport:
     ) -> Response:
         """One request, one answer, at most `seconds` in all.
 
-        Raises NotSent when no connection came about, OutcomeUnknown when the request may have been received.
+        Raises NotSent when no connection came about or the receiver's door is closed, OutcomeUnknown when the
+        request may have been received.
         """
+        rest: dict[str, Any] = {
+            "credential": credential,
+            "seconds": seconds,
+            "body": body,
+            "headers": headers,
+        }
+        if self._doors is None:
+            return await self._call(receiver, method, path, **rest)
+        await self._doors.before(receiver)
+        try:
+            response = await self._call(receiver, method, path, **rest)
+        except (NotSent, OutcomeUnknown) as error:
+            if error.code in _MET:
+                await self._doors.after(receiver, _MET[error.code], _first_words(str(error)))
+            raise
+        await self._doors.after(receiver, *_met(receiver, response))
+        return response
+
+    async def _call(
+        self,
+        receiver: str,
+        method: str,
+        path: str,
+        *,
+        credential: str,
+        seconds: float,
+        body: Json,
+        headers: Mapping[str, str] | None,
+    ) -> Response:
         if self._session is None:
             raise RuntimeError("Transport is used outside `async with`. Enter it first.")
         self.calls += 1
@@ -116,6 +153,27 @@ class Transport:
             )
         # Raised here, so without a cause: some of the client's errors show the request's headers.
         raise failed
+
+
+_MET = {"not_written": Met.GONE, "timeout": Met.SILENT, "broken_off": Met.SILENT}
+"""What a call without an answer met, by its error's code; other errors are our own and say nothing of the receiver."""
+
+
+def _met(receiver: str, response: Response) -> tuple[Met, str]:
+    """What an answer says of the receiver as a whole. A failure that was kept under a key is an answer like any."""
+    if response.status in (401, 403):
+        return Met.CREDENTIAL, f"{receiver} refused the credential with {response.status}"
+    if response.status >= 500 and "idempotency-replayed" not in response.headers:
+        return Met.SILENT, f"{receiver} answered {response.status}"
+    if response.status == 200 and response.body is None:
+        # What a gateway shows in the receiver's place.
+        return Met.SILENT, f"{receiver} answered with a page"
+    return Met.ANSWERED, ""
+
+
+def _first_words(message: str) -> str:
+    """What happened, without what to do next: the door says that itself."""
+    return message.split(";", maxsplit=1)[0].split(". ", maxsplit=1)[0]
 
 
 async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -95,7 +95,7 @@ async def test_generation_stays_while_a_request_may_still_arrive(
 
 
 async def test_generation_rises_after_a_refusal_and_stays_risen(bench: Bench, tokens: Tokens) -> None:
-    """After a refusal the next revision has a new wire key, also when a denied revision lies in between."""
+    """A refusal is final for its key: the corrected one goes under a new key, not into the old answer (F42)."""
     lease = await bench.run_over(tokens, [OWN])
     wrong = {"amount_minor": 1000, "currency": "XXX"}
     (refused,) = await bench.propose(lease, "credit", [OWN], said=wrong)

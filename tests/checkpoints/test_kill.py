@@ -42,7 +42,14 @@ class Workers:
     started: list[Process] = field(default_factory=list)
 
     async def begin(
-        self, run_id: str, point: FaultPoint, hit: signal.Signals, *, lease: float = 30.0, send: float = 8.0
+        self,
+        run_id: str,
+        point: FaultPoint,
+        hit: signal.Signals,
+        *,
+        lease: float = 30.0,
+        send: float = 8.0,
+        batch: int = 1,
     ) -> Process:
         """A worker on one run that sends itself a signal when it reaches the point for the first time."""
         order = Order(
@@ -55,6 +62,7 @@ class Workers:
             signal=hit.value,
             lease_seconds=lease,
             send_seconds=send,
+            batch=batch,
         )
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.checkpoints.worker_process", order.text(), cwd=ROOT
@@ -140,6 +148,19 @@ async def test_killed_at_any_point_every_effect_happens_once(
     assert await bench.cases() == []
     facts = await bench.sql("SELECT DISTINCT shown_fact FROM remit.standing")
     assert facts == [{"shown_fact": "COMPLETED"}]
+
+
+@pytest.mark.parametrize("point", [FaultPoint.AFTER_CLAIM, FaultPoint.AFTER_SEND])
+async def test_killed_around_a_call_that_carries_many_every_item_happens_once(
+    bench: Bench, tokens: Tokens, workers: Workers, affected: list[str], point: FaultPoint
+) -> None:
+    """SIGKILL before and after one call for ten credits: each of the ten is recovered by its own key (F48)."""
+    lease, ids = await proposed(bench, tokens, "credit", affected[:10])
+    process = await workers.begin(lease.run_id, point, signal.SIGKILL, batch=10)
+    assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+    await bench.worker.bury_the_dead(bench.database)
+    await bench.settled(await bench.leased(lease.run_id), ids)
+    assert effects(bench.home)["credit"] == ids_of(affected[:10])
 
 
 async def suspended(bench: Bench, workers: Workers, lease: Lease, point: FaultPoint) -> Process:

@@ -18,8 +18,9 @@ from remit.tools.catalogue import Catalogue
 from remit.tools.contracts import Sighting, Snapshot, Sought
 from remit.tools.payments import IssueCredit, IssueCreditLegacy
 from remit.tools.ports import FaultPoint, Lease, Receipt
+from remit.tools.receipts import kept
 from remit.tools.recovery import after_look
-from remit.tools.runner import Runner, _kept, _look, _settlement
+from remit.tools.runner import Runner, _look, _settlement
 from remit.tools.states import Seen, Sight, State
 from remit.tools.transport import Response, Transport
 from tests.fixtures import Bench, Tokens, eventually, limited, mint_tokens, opened_bench, quick_catalogue
@@ -158,7 +159,7 @@ async def test_without_keys_a_proved_absence_is_sent_again(
 async def test_a_connection_that_is_refused_was_not_sent(
     ledger_database: Urls, world: World, tmp_path: Path
 ) -> None:
-    """Nothing was written: PENDING behind a backoff, with its share of the limit returned, and it goes on by itself."""
+    """Nothing was written: PENDING before a closed door, its share of the limit returned, and it goes on by itself."""
 
     async def reach(point: FaultPoint) -> None:
         if point is FaultPoint.AFTER_CLAIM and not await world.control.faults():
@@ -170,7 +171,7 @@ async def test_a_connection_that_is_refused_was_not_sent(
         lease, id_ = await one_credit(bench, await mint_tokens(bench.people), obligations=limited(count=1))
         await bench.send(lease)
         row = await bench.operation(id_)
-        assert (row["state"], row["fact"], row["obstacle"]) == ("PENDING", "NOT_SENT", "backoff")
+        assert (row["state"], row["fact"], row["obstacle"]) == ("PENDING", "NOT_SENT", "receiver")
         assert await bench.sql("SELECT count FROM remit.limit_usage") == [{"count": 0}]
         await bench.settled(lease, [id_])
         assert [attempt["seen"] for attempt in await attempts(bench, id_)] == ["not_written", "accepted"]
@@ -230,15 +231,33 @@ async def test_backoff_doubles_with_every_try(bench: Bench, tokens: Tokens, worl
     assert all(2**n - 0.5 < wait < 2**n * 1.5 for n, wait in enumerate(waits))
 
 
-async def test_a_stored_failure_ends_with_a_person(bench: Bench, tokens: Tokens, world: World) -> None:
-    """A receiver that answers every try with the first one's 500: after the budget it is a case, without any effect."""
+async def test_a_stored_failure_and_absence_together_bring_a_new_wire_key(
+    bench: Bench, tokens: Tokens, world: World
+) -> None:
+    """A receiver that keeps its 500 under a key says no more under it; with absence proved, the next works (F42)."""
     lease, id_ = await one_credit(bench, tokens)
     await world.control.add_fault("payments", "error_before", CREDIT, stored=True)
-    await until_case(bench, lease, "budget")
-    most = bench.catalogue.write("issue_credit").contract.budget.attempts
-    assert len({attempt["wire_key"] for attempt in await attempts(bench, id_)}) == 1
-    assert bench.transport.called.count(CREDIT) == most
-    assert credits_of(bench) == []
+    await bench.settled(lease, [id_])
+    tried = await attempts(bench, id_)
+    assert [attempt["seen"] for attempt in tried] == ["unknown", "stored_failure", "accepted"]
+    keys = [attempt["wire_key"].rpartition("#")[2] for attempt in tried]
+    assert keys == ["1", "1", "2"]
+    bound = bench.catalogue.write("issue_credit").contract.visible_within
+    assert (tried[2]["claimed_at"] - tried[1]["ended_at"]).total_seconds() > (bound or 0.0)
+    assert (len(credits_of(bench)), await bench.cases()) == (1, [])
+
+
+async def test_a_stored_failure_after_the_effect_brings_no_second_effect(
+    bench: Bench, tokens: Tokens, world: World
+) -> None:
+    """The 500 was kept, the credit was given, and it shows late: the failure alone raises no generation (I1)."""
+    lease, id_ = await one_credit(bench, tokens)
+    await world.control.add_fault("payments", "error_after", CREDIT, stored=True)
+    await world.control.add_fault("payments", "late_search", CREDIT, seconds=0.3)
+    await bench.settled(lease, [id_])
+    assert {attempt["wire_key"].rpartition("#")[2] for attempt in await attempts(bench, id_)} == {"1"}
+    assert (await bench.operation(id_))["generation"] == 1
+    assert len(credits_of(bench)) == 1
 
 
 async def test_an_acceptance_without_effect_is_a_case_and_stays_unknown(
@@ -281,7 +300,7 @@ async def test_evidence_closes_a_case_that_only_asked_what_happened(
 async def test_a_key_that_was_used_for_something_else_is_a_case(
     bench: Bench, tokens: Tokens, world: World
 ) -> None:
-    """422 for a reused key is a conflict that a person sees; nothing is sent under another key instead."""
+    """422 for a reused key is a conflict that a person sees; nothing is sent under another key instead (F42)."""
     lease, id_ = await one_credit(bench, tokens)
     key = (await bench.operation(id_))["key"]
     other = {"customer": "c-205", "amount_minor": 5, "currency": "USD", "reason": "outage-0611"}
@@ -562,9 +581,9 @@ async def test_a_tool_that_is_in_no_catalogue_keeps_no_other_tool_back(
 def test_what_a_receiver_says_of_itself_never_loses_a_receipt() -> None:
     """Text that the ledger cannot store, or without end, is left out of what is kept of an answer."""
     body = {"id": "cr-1", "code": "a\x00b", "credit_id": "x" * 201, "name": "Customer 104"}
-    assert _kept(Response(202, body)) == {"status": 202, "id": "cr-1"}
-    assert _kept(Response(200, ["no", "object"])) == {"status": 200}
-    assert _kept(Response(200, {"id": "\ud800"})) == {"status": 200}
+    assert kept(Response(202, body)) == {"status": 202, "id": "cr-1"}
+    assert kept(Response(200, ["no", "object"])) == {"status": 200}
+    assert kept(Response(200, {"id": "\ud800"})) == {"status": 200}
 
 
 async def test_looking_for_hours_never_breaks_the_pause(bench: Bench, tokens: Tokens, world: World) -> None:

@@ -133,6 +133,7 @@ CHANGES = (
     "intent = '{}', version = version + 1",
     "action_hash = 'v1:0', version = version + 1",
     "subject = 'customer:c-205', version = version + 1",
+    "receivers = '{mail}', version = version + 1",
     "requires = '{x}', version = version + 1",
     "run_id = 'run-000000', version = version + 1",
     "state = 'CLOSED', closed = 'cancelled', doubt = true, version = version + 1",
@@ -279,10 +280,10 @@ async def test_an_operation_begins_pending_or_denied_and_under_its_own_key(
     """No operation is born sent, and its key is made of its own purpose, step and subject."""
     id_ = await one_operation(bench, tokens)
     copy = (
-        "INSERT INTO remit.operations (key, revision, purpose, step, subject, effect, tool, tool_version, run_id, plan,"
-        " mandate_hash, agent, agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot, requires,"
-        " reversibility, consequence, state)"
-        " SELECT {key}, 2, purpose, step, subject, effect, tool, tool_version, run_id,"
+        "INSERT INTO remit.operations (key, revision, purpose, step, subject, effect, tool, tool_version, receivers,"
+        " run_id, plan, mandate_hash, agent, agent_version, intent, intent_hash, request, relied_on, action_hash,"
+        " snapshot, requires, reversibility, consequence, state)"
+        " SELECT {key}, 2, purpose, step, subject, effect, tool, tool_version, receivers, run_id,"
         " plan, mandate_hash, agent, agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot,"
         " requires, reversibility, consequence, {state} FROM remit.operations WHERE id = %s"
     )

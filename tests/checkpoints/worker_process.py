@@ -15,7 +15,7 @@ from pathlib import Path
 
 from remit.tools.errors import LeaseLost
 from remit.tools.ports import FaultPoint, Lease
-from tests.fixtures import Bench, opened_bench
+from tests.fixtures import Bench, batching, opened_bench
 
 SETTLED, LEASE_LOST = 0, 3
 
@@ -33,6 +33,7 @@ class Order:
     signal: int
     lease_seconds: float
     send_seconds: float
+    batch: int = 1
 
     def text(self) -> str:
         return json.dumps(asdict(self))
@@ -53,6 +54,7 @@ async def carry_out(order: Order) -> int:
         Path(order.home),
         order.urls,
         order.credentials,
+        catalogue=batching(order.batch),
         reach=reach,
         send_seconds=order.send_seconds,
     ) as bench:

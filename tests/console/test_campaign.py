@@ -353,7 +353,7 @@ def test_show_leads_from_the_plan_to_the_effect(asked: Remit) -> None:
     assert "field_not_delegated" in out
     (trace,) = asked.json("show", "outage-0611/credit/customer:c-104/1")["traces"]
     assert {
-        *("operation", "gates", "approvals", "attempts", "evidence"),
+        *("operation", "gates", "closed", "approvals", "attempts", "evidence"),
         *("hold_changes", "conflicts", "journal"),
     } == set(trace)
     assert trace["approvals"][0]["rationale"] == "looked at each"

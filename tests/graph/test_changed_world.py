@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import psycopg
 import pytest
 
+from remit.checkpoints.embedded_access import Urls
 from remit.graph import judging
 from remit.tools.catalogue import Catalogue
+from remit.tools.errors import NotSent
 from remit.tools.runner import Runner
 from remit.tools.transport import Response
 from tests.graph.agents import (
@@ -160,6 +163,53 @@ async def test_a_receiver_that_is_down_when_approved_actions_are_to_be_sent_burn
     await agent.drive(run, by_person=True)
     assert (await agent.finished(run)).status == "COMPLETED"
     assert agent.breaches(final=True) == []
+
+
+async def test_a_run_before_a_closed_door_is_woken_when_the_probe_is_due_and_not_before(
+    agent: Agent, ledger_database: Urls
+) -> None:
+    """It pauses instead of sleeping, nothing drives it meanwhile, and it goes on without anybody's word."""
+    run, _ = await agent.approved()
+    await agent.world.control.add_fault("payments", "refuse")
+    end = await agent.drive(run)
+    assert (end.status, end.waits["receiver"]) == ("PAUSED", FEW)
+    called = len(agent.bench.transport.called)
+    await agent.bench.sweep()
+    assert not await agent.bench.database.value("run_ready", run=run)
+    assert len(agent.bench.transport.called) == called
+    await agent.world.control.clear_faults()
+    async with await psycopg.AsyncConnection.connect(ledger_database.owner_url, autocommit=True) as owner:
+        await owner.execute("UPDATE remit.receivers SET probe_at = clock_timestamp()")
+        await owner.execute("UPDATE remit.leases SET heartbeat_at = heartbeat_at - interval '1 minute'")
+    assert await agent.bench.database.value("run_ready", run=run)
+    assert (await agent.finished(run)).status == "COMPLETED"
+    assert agent.breaches(final=True) == []
+
+
+async def test_the_tool_that_a_contract_falls_back_to_takes_over_where_nothing_was_written(
+    agent: Agent,
+) -> None:
+    """The older path was refused three times, which is its budget: the model takes the other one, once."""
+    old = call("issue_credit_legacy", subject=SUBJECT, amount_minor=1000, currency="USD")
+    agent.model.turns = [turn(old), turn(credit(subject=SUBJECT)), DONE]
+    transport = agent.bench.transport
+    usual = transport.call
+
+    async def refused(receiver: str, method: str, path: str, **rest: Any) -> Response:
+        if path == "/legacy/credits":
+            raise NotSent("payments refused the connection. Look at it.", code="not_written")
+        return await usual(receiver, method, path, **rest)
+
+    transport.call = refused  # type: ignore[method-assign]
+    run, end = await agent.started()
+    for _ in range(5):
+        if end.paused:
+            end = await agent.drive(run, by_person=True)
+    await agent.finished(run)
+    old_one, new_one = await agent.operations("credit")
+    assert (old_one["closed"], old_one["attempts"], new_one["tool"]) == ("superseded", 3, "issue_credit")
+    assert (new_one["state"], [c["path"] for c in agent.records()["credits"]]) == ("SETTLED", ["credits"])
+    assert await agent.bench.cases() == []
 
 
 async def test_lost_replies_and_failures_after_the_effect_end_in_the_same_state(agent: Agent) -> None:

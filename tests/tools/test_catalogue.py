@@ -74,6 +74,8 @@ WHOLE = [IssueCredit(), ReverseCredit()]
             "fallback_effect",
             "reverse_credit",
         ),
+        ([IssueCredit(), _altered(ReverseCredit(), batch=5)], [], "batch_missing", "reverse_credit"),
+        ([_altered(ReverseCredit(), reads_from=("ledger",))], [], "unknown_receiver", "ledger"),
         ([], [_reading(fields=("plan", "name"))], "pii_returned", "name"),
     ],
 )

@@ -278,3 +278,14 @@ def test_an_acceptance_of_something_else_is_unknown(tool: type[WriteTool], field
 def test_an_acceptance_that_contradicts_itself_is_unknown(tool: type[WriteTool], body: Json) -> None:
     """The content of an acceptance has to be that of an accepted change."""
     assert _seen(tool, ACCEPTANCES[tool][0], body) is Seen.UNKNOWN
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_failure_that_the_receiver_kept_is_its_last_word_where_it_enforces_keys(
+    tool: type[WriteTool],
+) -> None:
+    """A 5xx that comes back as stored ends its key; elsewhere, and for a fresh 5xx, nothing is known."""
+    replayed = Response(500, _problem(500, "internal"), {"idempotency-replayed": "true"})
+    keyed = tool.contract.receiver_enforces_key
+    assert tool().classify(replayed, _request(tool)) is (Seen.STORED_FAILURE if keyed else Seen.UNKNOWN)
+    assert _seen(tool, 500, _problem(500, "internal")) is Seen.UNKNOWN

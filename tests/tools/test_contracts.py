@@ -41,6 +41,8 @@ UNKEYED = IssueCreditLegacy.contract
         (KEYED, {"timeout": 0.0}, "timeout"),
         (KEYED, {"visible_within": 604_801.0}, "visible_within"),
         (KEYED, {"concurrency": 0}, "concurrency"),
+        (KEYED, {"batch": 101}, "batch"),
+        (AnnotateAccount.contract, {"batch": 2}, "batch is 1 where writes are conditional"),
         (KEYED, {"budget": {"attempts": 0, "seconds": 1.0}}, "budget.attempts"),
         (KEYED, {"conditional": "if-none-match"}, "conditional"),
         (KEYED, {"consequence": "tiny"}, "consequence"),

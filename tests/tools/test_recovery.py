@@ -130,7 +130,7 @@ def test_a_closed_door_keeps_the_operation_back() -> None:
     assert gates == {
         Seen.NOT_WRITTEN: "backoff",
         Seen.RATE_LIMITED: "backoff",
-        Seen.CREDENTIAL: "receiver",
-        Seen.RECEIVER_DOWN: "receiver",
+        Seen.CREDENTIAL: "backoff",
+        Seen.RECEIVER_DOWN: "backoff",
     }
     assert all(AFTER_ATTEMPT[seen].gate_seconds > 0 and AFTER_ATTEMPT[seen].detail for seen in gates)

@@ -133,6 +133,8 @@ CREATE TABLE operations (
     effect text NOT NULL,
     tool text NOT NULL,
     tool_version text NOT NULL,
+    -- Where it is sent, and then whose records are read before it is.
+    receivers text[] NOT NULL CHECK (cardinality(receivers) > 0),
     run_id text NOT NULL REFERENCES runs,
     plan integer NOT NULL,
     mandate_hash text NOT NULL REFERENCES mandates,
@@ -195,7 +197,7 @@ CREATE INDEX operations_subject ON operations (subject, id);
 -- `until` is real time: these are pauses of machines, not terms of the business.
 CREATE TABLE gates (
     operation_id bigint NOT NULL REFERENCES operations,
-    kind text NOT NULL CHECK (kind IN ('policy', 'limit', 'receiver', 'backoff')),
+    kind text NOT NULL CHECK (kind IN ('policy', 'limit', 'backoff')),
     until timestamptz NOT NULL DEFAULT '9999-12-31T00:00:00Z',
     detail text NOT NULL,
     opened_at timestamptz NOT NULL DEFAULT clock_timestamp(),

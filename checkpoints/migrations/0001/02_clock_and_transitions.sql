@@ -48,10 +48,10 @@ END $$;
 CREATE FUNCTION same_action(a operations, b operations) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (a.key, a.revision, a.purpose, a.step, a.subject, a.effect, a.tool, a.tool_version, a.run_id, a.mandate_hash, a.agent,
+    RETURN (a.key, a.revision, a.purpose, a.step, a.subject, a.effect, a.tool, a.tool_version, a.receivers, a.run_id, a.mandate_hash, a.agent,
             a.intent, a.intent_hash, a.request, a.relied_on, a.action_hash, a.requires, a.amount_minor, a.currency)
            IS NOT DISTINCT FROM
-           (b.key, b.revision, b.purpose, b.step, b.subject, b.effect, b.tool, b.tool_version, b.run_id, b.mandate_hash, b.agent,
+           (b.key, b.revision, b.purpose, b.step, b.subject, b.effect, b.tool, b.tool_version, b.receivers, b.run_id, b.mandate_hash, b.agent,
             b.intent, b.intent_hash, b.request, b.relied_on, b.action_hash, b.requires, b.amount_minor, b.currency);
 END $$;
 

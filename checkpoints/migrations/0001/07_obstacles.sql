@@ -17,6 +17,7 @@ LANGUAGE sql STABLE AS $$
             THEN CASE o.state WHEN 'UNKNOWN' THEN 'verification' ELSE 'approval' END
         ELSE coalesce(
             remit.requirement_obstacle(o.requires),
+            CASE WHEN remit.door_shut(o.receivers) THEN 'receiver' END,
             (SELECT g.kind FROM remit.gates g WHERE g.operation_id = o.id AND g.until > clock_timestamp() ORDER BY g.kind LIMIT 1),
             CASE WHEN (o.obligations ->> 'hold_seconds')::integer > 0 AND coalesce(o.hold_until > remit.clock(), true)
                  THEN 'hold' ELSE 'ready' END)

@@ -64,12 +64,37 @@ END $$;
 
 -- Where a key stands: its live or else its latest revision, for the rule that decides what a proposal for it becomes.
 CREATE FUNCTION key_standing(p_keys text[])
-RETURNS TABLE (key text, id bigint, revision integer, state text, closed text, intent_hash text, run_id text, plan integer, ever_rejected boolean)
+RETURNS TABLE (key text, id bigint, revision integer, state text, closed text, intent_hash text, run_id text, plan integer, ever_rejected boolean,
+               tool text, stuck boolean)
 LANGUAGE sql STABLE AS $$
     SELECT DISTINCT ON (o.key) o.key, o.id, o.revision, o.state, o.closed, o.intent_hash, o.run_id, o.plan,
-           EXISTS (SELECT FROM remit.operations r WHERE r.key = o.key AND r.closed = 'rejected')
+           EXISTS (SELECT FROM remit.operations r WHERE r.key = o.key AND r.closed = 'rejected'), o.tool, remit.stuck(o)
     FROM remit.operations o WHERE o.key = ANY (p_keys) ORDER BY o.key, o.state = 'CLOSED', o.revision DESC
 $$;
+
+-- Whether its receiver was tried in vain, or its door is closed, and not one byte for this key was ever written: then
+-- nothing speaks against the tool that its contract falls back to.
+CREATE FUNCTION stuck(o operations) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT o.state = 'PENDING'
+       AND (remit.door_closed(o.receivers[1]) OR EXISTS (
+            SELECT FROM remit.attempts a WHERE a.operation_id = o.id AND a.seen = 'not_written'))
+       AND NOT EXISTS (SELECT FROM remit.operations k JOIN remit.attempts a ON a.operation_id = k.id
+                       WHERE k.key = o.key AND coalesce(a.seen, '') NOT IN ('not_begun', 'not_written'))
+$$;
+
+-- Makes room for revisions of the tool that is fallen back to. A case that only said how often it was tried has its answer.
+CREATE FUNCTION fall_back(p_run text, p_token bigint, p_ids bigint[], p_detail text) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE given_up bigint[];
+BEGIN
+    PERFORM lock_pending(p_run, p_token, p_ids);
+    SELECT coalesce(array_agg(o.id), '{}') INTO given_up FROM operations o
+    WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND stuck(o);
+    UPDATE cases SET closed_at = clock_timestamp(), closed_by = 'fallback', resolution = p_detail
+    WHERE operation_id = ANY (given_up) AND closed_at IS NULL AND code = 'budget';
+    RETURN close_pending(p_run, p_token, given_up, 'superseded', p_detail);
+END $$;
 
 -- Whether a request of another tool may still act under this key: only an answer proves that it never will, since what
 -- is merely absent so far could land beside its successor, and another tool brings no common wire key.
@@ -114,14 +139,14 @@ BEGIN
     ), added AS (
         INSERT INTO operations AS o (
             key, revision, generation, purpose, step, subject, effect, tool, tool_version, run_id, plan, mandate_hash, agent,
-            agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot, requires, amount_minor, currency,
+            agent_version, intent, intent_hash, request, relied_on, action_hash, snapshot, requires, amount_minor, currency, receivers,
             reversibility, consequence, verdict, reasons, obligations, policy_engine, policy_revision, decision_id,
             state, closed, closed_detail)
         SELECT r.key, coalesce((SELECT max(p.revision) FROM operations p WHERE p.key = r.key), 0) + 1,
                coalesce((SELECT max(p.generation) FROM operations p WHERE p.key = r.key), 1),
                r.purpose, r.step, r.subject, r.effect, r.tool, r.tool_version, r.run_id, r.plan, r.mandate_hash, r.agent,
                r.agent_version, r.intent, r.intent_hash, r.request, r.relied_on, r.action_hash, r.snapshot, r.requires,
-               r.amount_minor, r.currency, r.reversibility, r.consequence, r.verdict, r.reasons, r.obligations,
+               r.amount_minor, r.currency, r.receivers, r.reversibility, r.consequence, r.verdict, r.reasons, r.obligations,
                r.policy_engine, r.policy_revision, r.decision_id, r.state, r.closed,
                CASE r.state WHEN 'CLOSED' THEN r.closed_detail END
         FROM rows r
@@ -214,14 +239,14 @@ BEGIN
     ON CONFLICT (operation_id, kind) DO UPDATE SET until = excluded.until, detail = excluded.detail;
 END $$;
 
--- The receiver does not answer, or refuses the credential: no customer is burnt, a person is told, and it is asked again.
-CREATE FUNCTION receiver_silent(p_run text, p_token bigint, p_ids bigint[], p_detail text, p_seconds double precision) RETURNS void
+-- What has to be read before these are sent gave no answer, and closed no door that keeps them back: tried again after a while.
+CREATE FUNCTION put_off(p_run text, p_token bigint, p_ids bigint[], p_detail text, p_seconds double precision) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     PERFORM check_lease(p_run, p_token);
     INSERT INTO gates AS g (operation_id, kind, until, detail)
-    SELECT o.id, 'receiver', clock_timestamp() + make_interval(secs => p_seconds), p_detail
-    FROM operations o WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND o.state IN ('PENDING', 'UNKNOWN')
+    SELECT o.id, 'backoff', clock_timestamp() + make_interval(secs => p_seconds), p_detail
+    FROM operations o WHERE o.id = ANY (p_ids) AND o.run_id = p_run AND o.state IN ('PENDING', 'UNKNOWN') AND NOT door_shut(o.receivers)
     ON CONFLICT (operation_id, kind) DO UPDATE SET until = excluded.until, detail = excluded.detail;
 END $$;
 
@@ -231,5 +256,6 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     PERFORM check_lease(p_run, p_token);
     UPDATE gates g SET until = clock_timestamp() FROM operations o
-    WHERE o.id = g.operation_id AND o.run_id = p_run AND g.kind IN ('policy', 'receiver', 'backoff') AND g.until > clock_timestamp();
+    WHERE o.id = g.operation_id AND o.run_id = p_run AND g.kind IN ('policy', 'backoff') AND g.until > clock_timestamp();
+    PERFORM probe_now();
 END $$;

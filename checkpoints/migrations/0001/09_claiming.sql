@@ -10,6 +10,7 @@ RETURNS TABLE (operation_id bigint, refused text, attempt_id bigint, number inte
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 #variable_conflict use_column
 DECLARE o operations; terms jsonb; last_moment timestamptz; ready bigint[] := '{}'; moments timestamptz[] := '{}';
+        probed text[] := '{}';
 BEGIN
     PERFORM begin_claim(p_run, p_token, p_worker, p_ids);
     FOR o IN SELECT * FROM operations WHERE id = ANY (p_ids) AND run_id = p_run ORDER BY id FOR UPDATE SKIP LOCKED LOOP
@@ -23,6 +24,7 @@ BEGIN
             -- A snapshot older than this is no basis: a busy worker re-reads its batch in well under a second.
             WHEN p_read_at IS NULL OR p_read_at < clock_timestamp() - interval '20 seconds' THEN 'snapshot_old'
             WHEN budget_spent(o, terms) THEN 'budget'
+            WHEN o.receivers[1] = ANY (probed) THEN 'receiver'
             WHEN last_moment <= clock_timestamp() THEN 'too_late'
             WHEN NOT reserve(o) THEN 'limit' END;
         IF refused IN ('budget', 'no_contract') THEN
@@ -32,6 +34,8 @@ BEGIN
         IF refused IS NULL THEN
             ready := ready || o.id;
             moments := moments || last_moment;
+            -- At a closed door one operation of the batch may be the probe; the others wait for what it meets.
+            probed := probed || CASE WHEN door_closed(o.receivers[1]) THEN o.receivers[1:1] ELSE '{}' END;
         ELSE
             RETURN NEXT;
         END IF;
@@ -56,6 +60,10 @@ BEGIN
     PERFORM lock_limits(p_ids);
 END $$;
 
+-- The same over attempts and revisions of one generation.
+CREATE FUNCTION wire_key(p_installation text, p_key text, p_generation integer) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$ SELECT p_installation || ':' || p_key || '#' || p_generation $$;
+
 -- The attempts of one claim, in one statement; the first one binds the approval to its action.
 CREATE FUNCTION begin_attempts(p_token bigint, p_worker text, p_ids bigint[], p_moments timestamptz[], p_contracts jsonb)
 RETURNS TABLE (operation_id bigint, attempt_id bigint, number integer, wire_key text, send_by timestamptz)
@@ -68,7 +76,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
         UPDATE approval_items i SET bound_at = clock_timestamp() FROM taken t
         WHERE i.operation_id = t.id AND i.action_hash = t.action_hash AND i.decision = 'granted' AND i.bound_at IS NULL)
     INSERT INTO attempts AS a (operation_id, number, wire_key, worker, run_token, agent_version, company_time, send_by, timeout)
-    SELECT t.id, t.attempts, i.id || ':' || t.key || '#' || t.generation, p_worker, p_token, t.agent_version,
+    SELECT t.id, t.attempts, wire_key(i.id, t.key, t.generation), p_worker, p_token, t.agent_version,
            clock_timestamp() + i.clock_offset, t.moment, t.due_at - t.moment
     FROM taken t, installation i ORDER BY t.id
     RETURNING a.operation_id, a.id, a.number, a.wire_key, a.send_by
@@ -156,8 +164,8 @@ BEGIN
     WHERE g.kind = 'limit' AND o.id = g.operation_id AND o.purpose = b.purpose;
 END $$;
 
--- Before each group: which of these attempts may still begin. Orders, mandate, approval, lease, and whether somebody
--- wants it back, read afresh.
+-- Before each group: which of these attempts may still begin. Orders, mandate, approval, lease, the receiver's door, and
+-- whether somebody wants it back, read afresh.
 CREATE FUNCTION may_send(p_run text, p_token bigint, p_attempts bigint[]) RETURNS SETOF bigint
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT a.id FROM attempts a JOIN operations o ON o.id = a.operation_id JOIN workers w ON w.id = a.worker
@@ -165,5 +173,6 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
       AND a.ended_at IS NULL AND a.send_by > clock_timestamp() AND w.dead_at IS NULL AND NOT o.keep_back
       AND (o.verdict IS DISTINCT FROM 'needs_approval' OR granted_until(o.id, o.action_hash) > clock())
       AND (order_over(o)).id IS NULL AND mandate_live(o.mandate_hash)
+      AND NOT door_shut(o.receivers[1:1])
       AND EXISTS (SELECT FROM leases l WHERE l.run_id = p_run AND l.token = p_token AND l.lease_until > clock_timestamp())
 $$;

@@ -21,13 +21,23 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     UPDATE operations SET state = p_to, closed = CASE WHEN p_to = 'CLOSED' THEN p_closed END,
            closed_detail = CASE WHEN p_to = 'CLOSED' THEN p_detail END,
            doubt = (p_to = 'UNKNOWN'), resend = p_resend AND p_to = 'UNKNOWN',
-           generation = generation + CASE WHEN p_to = 'CLOSED' AND p_closed IN ('refused', 'withdrawn') THEN 1 ELSE 0 END,
+           generation = generation + CASE WHEN (p_to = 'CLOSED' AND p_closed IN ('refused', 'withdrawn'))
+                                               OR (p_to = 'PENDING' AND key_answered(o)) THEN 1 ELSE 0 END,
            checks = CASE WHEN p_to = o.state THEN checks + 1 ELSE 0 END,
            due_at = clock_timestamp() + p_next, version = version + 1
     WHERE id = o.id;
     UPDATE operations SET state = 'CLOSED', closed = 'cancelled', version = version + 1,
            closed_detail = 'kept back while it was with a sender; nothing of it was sent'
     WHERE id = o.id AND state = 'PENDING' AND keep_back
+$$;
+
+-- Whether the receiver's last word under the current wire key is a failure that it stored. With the absence that makes a
+-- row PENDING this raises the generation; absence alone never does, since what sits in a queue would land beside its
+-- successor, while what lands under an answered key gets that answer.
+CREATE FUNCTION key_answered(o operations) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM attempts a, installation i WHERE a.operation_id = o.id AND a.seen = 'stored_failure'
+                   AND a.wire_key = wire_key(i.id, o.key, o.generation))
 $$;
 
 -- p_receipts: an array of `receipt`. Operations are locked in order of id, their buckets afterwards.
@@ -118,26 +128,28 @@ END $$;
 
 -- Operations to look at now, with all that the recovery table asks about their attempts. Pushed on, so that two
 -- sweeps share the work; a sweep that dies loses nothing but these few seconds. Attempts that are proved to be without
--- effect do not count, and what was seen once at the system of record counts like a receipt.
+-- effect do not count, and what was seen once at the system of record counts like a receipt. At a closed door nobody is
+-- asked until a probe is due.
 CREATE FUNCTION due(p_run text, p_limit integer)
 RETURNS TABLE (operation_id bigint, version integer, key text, revision integer, tool text, subject text, intent jsonb, state text,
                attempt integer, checks integer, resend boolean, last_send timestamptz, senders_ended boolean, first_sent timestamptz,
-               receipt_accepted boolean, now timestamptz, company_now timestamptz)
+               receipt_accepted boolean, key_answered boolean, now timestamptz, company_now timestamptz)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     WITH picked AS (
         SELECT o.id FROM operations o
-        WHERE o.state IN ('UNKNOWN', 'ACCEPTED') AND o.due_at <= clock_timestamp() AND (p_run IS NULL OR EXISTS (
+        WHERE o.state IN ('UNKNOWN', 'ACCEPTED') AND o.due_at <= clock_timestamp()
+          AND NOT o.receivers[1] = ANY ((SELECT shut_doors())::text[]) AND (p_run IS NULL OR EXISTS (
                   SELECT FROM concerns c WHERE c.operation_id = o.id AND c.run_id = p_run))
         ORDER BY o.due_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), pushed AS (
         UPDATE operations o SET due_at = clock_timestamp() + interval '5 seconds'
-        FROM picked WHERE o.id = picked.id RETURNING o.*
+        FROM picked WHERE o.id = picked.id RETURNING o.*, key_answered(o) AS answered
     )
     SELECT p.id, p.version, p.key, p.revision, p.tool, p.subject, p.intent, p.state, p.attempts, p.checks, p.resend,
            s.last_send, coalesce(s.senders_ended, true), s.first_sent,
            coalesce(s.accepted, false) OR EXISTS (SELECT FROM evidence e WHERE e.operation_id = p.id
                                                   AND e.sight IN ('pending', 'effective', 'different', 'multiple')),
-           clock_timestamp(), clock()
+           p.answered, clock_timestamp(), clock()
     FROM pushed p CROSS JOIN LATERAL (
         SELECT max(coalesce(a.ended_at, w.dead_at, a.send_by + a.timeout)) AS last_send,
                bool_and(a.ended_at IS NOT NULL OR w.dead_at IS NOT NULL) AS senders_ended,

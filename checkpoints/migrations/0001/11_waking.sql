@@ -11,13 +11,19 @@ LANGUAGE sql STABLE AS $$
                             OR (obstacle = 'policy' AND NOT silent))), false)
         OR NOT EXISTS (SELECT FROM mine WHERE obstacle NOT IN ('requirement_lost', 'case', 'limit'))
         -- What was planned and not read or judged yet: a receiver or policy gave no answer.
-        OR EXISTS (SELECT FROM remit.proposals p WHERE p.run_id = p_run AND p.outcome IS NULL)
-        OR EXISTS (SELECT FROM remit.plans p WHERE p.run_id = p_run AND p.results IS NULL)
+        OR (remit.unread(p_run) AND NOT EXISTS (
+            SELECT FROM remit.runs r WHERE r.id = p_run AND r.waits ? 'receiver' AND cardinality(remit.shut_doors()) > 0))
         -- Its worker died or let go in the middle of it, so nobody said what it waits for.
         OR EXISTS (SELECT FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id
                    WHERE r.id = p_run AND r.status = 'RUNNING' AND l.token > 0 AND remit.lease_free(l)))
         AND NOT EXISTS (SELECT FROM remit.runs r WHERE r.id = p_run AND remit.asked_lately(r))
     FROM mine
+$$;
+
+CREATE FUNCTION unread(p_run text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (SELECT FROM remit.proposals p WHERE p.run_id = p_run AND p.outcome IS NULL)
+        OR EXISTS (SELECT FROM remit.plans p WHERE p.run_id = p_run AND p.results IS NULL)
 $$;
 
 -- Whom nobody answered is not asked in a tight loop; a person's `remit resume` asks at once.
