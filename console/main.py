@@ -37,6 +37,7 @@ _SINGLE = {
     "freeze": "orders",
     "lift": "orders",
     "status": "status",
+    "limits": "limits",
     "catalogue": "catalogue",
 }
 """The others: the function of that name."""

@@ -10,7 +10,7 @@ from remit.checkpoints.database import Database, Row
 from remit.console import carrying, inbox
 from remit.console.edge import go
 from remit.console.options import AsJson
-from remit.console.render import moment, money, quoted
+from remit.console.render import many, moment, money, quoted
 from remit.console.screen import heading, listing, say, table
 from remit.console.services import opened
 from remit.tools.errors import Refused
@@ -69,6 +69,7 @@ async def _run(database: Database, run_id: str) -> dict[str, Any]:
             key: row[key] for key in (*keys, "grantor", "created_at", "ended_at", "tokens_used", "order_id")
         },
         "counts": await carrying.counts(database, row),
+        "gates": await database.rows("gate_details", run=run_id),
         "threads": await database.rows("threads", run=run_id),
         "plans": [_plan(plan, outcomes[plan["number"]]) for plan in plans],
         "statements": await database.rows("statements", runs=[run_id]),
@@ -132,6 +133,9 @@ def _tell_run(trace: dict[str, Any]) -> None:
     say(f"  owner {run['owner']}, mandate {run['mandate_hash'][:15]} granted by {run['grantor']}")
     say(f"  agent {run['agent']}, version {run['agent_version']}")
     say(f"  {trace['counts']}")
+    for gate in trace["gates"]:
+        waiting = f"{many(gate['count'], 'action')} behind {gate['kind']}"
+        say(f"  {waiting}: {gate['detail']}{carrying.until(gate)}")
     for thread in trace["threads"]:
         say(f"  thread {thread['thread_id']}: {thread['state']} {thread['why']}".rstrip())
     for plan in trace["plans"]:
@@ -187,7 +191,7 @@ def _tell_operation(trace: dict[str, Any]) -> None:
         )
         say(f"  approval {row['id']}: {row['decision'] or row['status']}{by}")
     for gate in trace["gates"]:
-        say(f"  gate {gate['kind']}: {gate['detail']}")
+        say(f"  gate {gate['kind']}: {gate['detail']}{carrying.until(gate)}")
     for row in trace["attempts"]:
         ended = f"{row['seen']} on {moment(row['ended_at'])}" if row["ended_at"] else "no end was reported"
         say(f"  attempt {row['number']} on {moment(row['claimed_at'])} by {row['worker']}: {ended}")

@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.checkpoints.database import json as jsonb
 from remit.graph import actions
-from remit.graph.actions import Prepared, Wanted
+from remit.graph.actions import Prepared, Totals, Wanted
 from remit.graph.deps import Deps, RunContext
 from remit.policies import Judged, ask_all
 from remit.tools.actions import Json, intent_hash, reference
@@ -186,7 +186,8 @@ async def _propose(
     requires = {p.key: actions.required_keys(run, p.wanted.step, p.wanted.subject) for p in prepared}
     needed = [key for keys in requires.values() for key in keys]
     facts, proposed = await _facts(deps, needed), await _open_keys(deps, run, needed)
-    inside = await _inside(deps, run, [p.wanted.subject for p in prepared])
+    subjects = [p.wanted.subject for p in prepared]
+    inside, totals = await _inside(deps, run, subjects), await _totals(deps, run, subjects)
     barred = await _barred(
         deps, run, [(p.key, p.contract.name, p.contract.effect, p.wanted.subject) for p in prepared]
     )
@@ -202,10 +203,11 @@ async def _propose(
             rejected_before=bool(standing.get(p.key, {}).get("ever_rejected")),
             barred=barred[p.key],
             requires=actions.required(requires[p.key], facts, proposed),
+            given=totals.given(p.contract.effect, p.wanted.subject),
         )
         for p in prepared
     ]
-    judged, silence = await _ask(deps, run, await _context(deps, run, proposal), asked, met)
+    judged, silence = await _ask(deps, run, await _context(deps, run, proposal, totals), asked, met)
     rows = [
         actions.operation_row(
             run,
@@ -229,7 +231,8 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
     facts, proposed = await _facts(deps, needed), await _open_keys(deps, run, needed)
     keys = [row["key"] for row in rows]
     standing = {row["key"]: row for row in await deps.database.rows("key_standing", keys=keys)}
-    inside = await _inside(deps, run, [row["subject"] for row in rows])
+    subjects = [row["subject"] for row in rows]
+    inside, totals = await _inside(deps, run, subjects), await _totals(deps, run, subjects)
     barred = await _barred(
         deps, run, [(row["key"], row["tool"], row["effect"], row["subject"]) for row in rows]
     )
@@ -245,11 +248,12 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
             rejected_before=bool(standing[row["key"]]["ever_rejected"]),
             barred=barred[row["key"]],
             requires=actions.required(row["requires"], facts, proposed),
+            given=totals.given(row["effect"], row["subject"]),
         )
         for row in rows
     ]
     judged, silence = await _ask(
-        deps, run, await _context(deps, run, await _proposal_totals(deps, run)), asked, met
+        deps, run, await _context(deps, run, await _proposal_totals(deps, run), totals), asked, met
     )
     if not judged:
         await deps.database.rows(
@@ -276,9 +280,14 @@ async def _ask(
     return {judged.decision.id: judged for judged in answers}, ""
 
 
-async def _context(deps: Deps, run: RunContext, proposal: dict[str, Any]) -> Context:
+async def _totals(deps: Deps, run: RunContext, subjects: Sequence[str]) -> Totals:
+    effects = sorted({step.effect for step in run.mandate.steps})
+    about = {"purpose": run.purpose, "effects": effects, "subjects": sorted(set(subjects))}
+    return Totals.of(await deps.database.rows("question_totals", **about))
+
+
+async def _context(deps: Deps, run: RunContext, proposal: dict[str, Any], totals: Totals) -> Context:
     now = await deps.ledger.company_now()
-    totals = actions.totals_by(await deps.database.rows("purpose_totals", purpose=run.purpose), "effect")
     return actions.context(run, deps.ledger.environment, int(now.timestamp()), totals, proposal)
 
 

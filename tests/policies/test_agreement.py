@@ -128,7 +128,7 @@ def some_total(chance: random.Random) -> Total:
 def some_action(chance: random.Random, mandate: Mandate, number: int) -> Evaluation:
     step = chance.choice(mandate.steps)
     odd: dict[str, Any] = chance.choice([
-        {}, {}, {}, {}, {"step": "extra"}, {"amount_minor": 999}, {"amount_minor": 0}, {"amount_minor": 10**15},
+        {}, {}, {}, {}, {"step": "extra"}, {"amount_minor": 999}, {"amount_minor": 0}, {"amount_minor": 10**12},
         {"currency": "EUR"}, {"currency": None}, {"fields": ("notes", "renewal_date")}, {"fields": ()},
         {"template": "other"}, {"promise": "other"}, {"consequence": "high"}, {"reversibility": "irreversible"},
         {"in_cohort": False}, {"rejected_before": True}, {"snapshot": {}}, {"snapshot": {"exists": True, "others": 2}},

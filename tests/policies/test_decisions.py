@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -218,12 +219,25 @@ async def test_policy_raises_what_a_contract_plays_down(embedded: EmbeddedEngine
 
 
 async def test_every_limit_that_was_compared_is_reserved(embedded: EmbeddedEngine) -> None:
-    """The mandate's and the policy's limits come back under names that stay the same."""
+    """Limits and thresholds of mandate and policy come back under names that stay the same."""
     [decision] = (await embedded.ask(question(action(CREDIT)))).decisions
     assert decision.obligations.volume == (
-        Volume(name="mandate:credit.issue", count=30, amount_minor=30_000, currency="USD"),
-        Volume(name="policy:credit.issue", count=500, amount_minor=500_000, currency="USD"),
+        usd_limit("mandate", "purpose", "ever", 30, 30_000),
+        usd_limit("policy", "purpose", "ever", 500, 500_000),
+        usd_limit("policy", "effect", "day", 1_000, 1_000_000),
+        usd_limit("per_subject", "subject", "ever", 3, 20_000),
     )
+    assert decision.obligations.auto_budget == (
+        usd_limit("ask_above", "purpose", "ever", 10, 10_000),
+        usd_limit("bounds", "purpose", "ever", 200, 50_000),
+        usd_limit("auto_budget", "effect", "day", 400, 100_000),
+    )
+
+
+def usd_limit(kind: str, scope: Any, window: Any, count: int, amount_minor: int) -> Volume:
+    name = f"{kind}:credit.issue/{scope}/{window}/USD"
+    most = {"count": count, "amount_minor": amount_minor, "currency": "USD"}
+    return Volume(name=name, scope=scope, window=window, **most)
 
 
 async def judged(
