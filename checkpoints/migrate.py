@@ -107,9 +107,10 @@ def _run_alembic(owner_url: str) -> None:
 
 def _check_zone(guard: psycopg.Connection[dict[str, object]], zone: str | None) -> None:
     """Before anything is made: Postgres takes other words for a zone too, and counts something else by them."""
-    if zone is not None and not guard.execute(
-        "SELECT name FROM pg_timezone_names WHERE name = %s", [zone]
-    ).fetchone():
+    if (
+        zone is not None
+        and not guard.execute("SELECT name FROM pg_timezone_names WHERE name = %s", [zone]).fetchone()
+    ):
         raise Misconfigured(
             f"Postgres knows no time zone {zone!r}. Set REMIT_ZONE to an IANA name such as Europe/Berlin.",
             code="zone",

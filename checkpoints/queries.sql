@@ -155,8 +155,7 @@ UNION ALL
 SELECT 'given', effect || ' ' || subject, currency, count(*), least(coalesce(sum(amount_minor), 0), 1e15)::bigint FROM remit.operations
 WHERE purpose = %(purpose)s AND subject = ANY (%(subjects)s) AND state IN ('SENDING', 'UNKNOWN', 'ACCEPTED', 'SETTLED') GROUP BY 2, 3
 UNION ALL
-(SELECT DISTINCT ON (name) 'used', name, currency, count, least(amount_minor, 1000000000000000) FROM remit.limit_usage
- WHERE effect = ANY (%(effects)s) AND purpose IN ('', %(purpose)s) AND subject = '' AND ends > remit.clock() ORDER BY name, starts DESC)
+SELECT 'used', name, currency, count, least(amount_minor, 1000000000000000) FROM remit.limits_in_use(%(purpose)s, %(effects)s)
 
 -- name: proposal_outcomes
 SELECT p.call, p.tool, p.step, coalesce(p.outcome, 'open') AS outcome, p.code, o.verdict, o.state, o.closed, count(*) AS count,
