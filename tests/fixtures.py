@@ -139,7 +139,7 @@ def limit(
 
 
 def limited(
-    count: int | None = None, amount_minor: int | None = None, name: str = "credits", **more: str
+    count: int | None = None, amount_minor: int | None = None, name: str = "credits", **more: Any
 ) -> Obligations:
     """Obligations with one volume limit, of the purpose unless `more` names another scope or a window."""
     return {**NO_OBLIGATIONS, "volume": [limit(count, amount_minor, name, **more)]}

@@ -1,4 +1,4 @@
-"""Limits and automatic budgets: shares in calendar windows, taken by the claim, kept by UNKNOWN, given back by nothing else."""
+"""Limits and automatic budgets: shares in calendar windows, taken by the claim and kept by UNKNOWN."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from remit.checkpoints.embedded_access import Urls
+from remit.graph.actions import totals_by
 from remit.tools.ports import Lease
 from tests.fixtures import (
     ASK_FINANCE,
@@ -27,7 +28,7 @@ from tests.fixtures import (
 
 MANY = [f"customer:c-{number}" for number in range(101, 131)]
 DAY = 24 * HOUR
-DAILY = {"scope": "effect", "window": "day"}
+DAILY: dict[str, Any] = {"scope": "effect", "window": "day"}
 NINE = {"amount_minor": 900, "currency": "USD"}
 
 
@@ -54,25 +55,25 @@ def utc(text: str) -> datetime:
 
 
 @pytest.mark.parametrize(
-    ("name", "zone", "at", "starts", "ends"),
+    ("name", "zone", "at", "held"),
     [
-        ("day", "UTC", "2026-06-11T10:00Z", "2026-06-11T00:00", "2026-06-12T00:00"),
-        ("day", "Europe/Berlin", "2026-06-11T22:30Z", "2026-06-11T22:00", "2026-06-12T22:00"),
-        ("day", "Europe/Berlin", "2026-03-29T12:00Z", "2026-03-28T23:00", "2026-03-29T22:00"),
-        ("day", "Europe/Berlin", "2026-10-25T12:00Z", "2026-10-24T22:00", "2026-10-25T23:00"),
-        ("month", "Europe/Berlin", "2026-03-01T00:00Z", "2026-02-28T23:00", "2026-03-31T22:00"),
-        ("month", "America/New_York", "2026-01-01T03:00Z", "2025-12-01T05:00", "2026-01-01T05:00"),
-        ("hour", "Europe/Berlin", "2026-10-25T00:30Z", "2026-10-25T00:00", "2026-10-25T01:00"),
-        ("hour", "Europe/Berlin", "2026-10-25T01:30Z", "2026-10-25T01:00", "2026-10-25T02:00"),
-        ("hour", "Asia/Kathmandu", "2026-06-11T00:30Z", "2026-06-11T00:15", "2026-06-11T01:15"),
-        ("day", "Africa/Cairo", "2026-04-24T12:00Z", "2026-04-23T22:00", "2026-04-24T21:00"),
+        ("day", "UTC", "2026-06-11T10:00Z", ("2026-06-11T00:00", "2026-06-12T00:00")),
+        ("day", "Europe/Berlin", "2026-06-11T22:30Z", ("2026-06-11T22:00", "2026-06-12T22:00")),
+        ("day", "Europe/Berlin", "2026-03-29T12:00Z", ("2026-03-28T23:00", "2026-03-29T22:00")),
+        ("day", "Europe/Berlin", "2026-10-25T12:00Z", ("2026-10-24T22:00", "2026-10-25T23:00")),
+        ("month", "Europe/Berlin", "2026-03-01T00:00Z", ("2026-02-28T23:00", "2026-03-31T22:00")),
+        ("month", "America/New_York", "2026-01-01T03:00Z", ("2025-12-01T05:00", "2026-01-01T05:00")),
+        ("hour", "Europe/Berlin", "2026-10-25T00:30Z", ("2026-10-25T00:00", "2026-10-25T01:00")),
+        ("hour", "Europe/Berlin", "2026-10-25T01:30Z", ("2026-10-25T01:00", "2026-10-25T02:00")),
+        ("hour", "Asia/Kathmandu", "2026-06-11T00:30Z", ("2026-06-11T00:15", "2026-06-11T01:15")),
+        ("day", "Africa/Cairo", "2026-04-24T12:00Z", ("2026-04-23T22:00", "2026-04-24T21:00")),
     ],
 )  # fmt: skip
 async def test_windows_are_the_calendars_in_the_installations_zone(
-    owner: psycopg.AsyncConnection, name: str, zone: str, at: str, starts: str, ends: str
+    owner: psycopg.AsyncConnection, name: str, zone: str, at: str, held: tuple[str, str]
 ) -> None:
     """Days in which the clocks change have 23 or 25 hours, and an hour that they repeat is two windows."""
-    assert await window(owner, name, zone, at) == (utc(starts), utc(ends))
+    assert await window(owner, name, zone, at) == (utc(held[0]), utc(held[1]))
 
 
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Africa/Cairo", "America/Havana", "Australia/Lord_Howe"])
@@ -393,6 +394,19 @@ async def test_an_amount_beyond_a_million_million_is_no_row(bench: Bench, tokens
             await bench.database.rows(
                 "propose", run=lease.run_id, token=lease.token, rows=Jsonb([row | {"amount_minor": amount}])
             )
+
+
+async def test_the_sum_of_a_large_proposal_stops_where_numbers_are_still_exact(
+    bench: Bench, tokens: Tokens
+) -> None:
+    """(F27) 1,100 times 10^12 is shown to policy as 10^15: beyond every limit, and whole in every engine."""
+    lease, _ = await run_of(bench, tokens, "outage", MANY[:1], NO_OBLIGATIONS)
+    money = {"amount_minor": 10**12, "currency": "USD"}
+    place = {"plan": 1, "tool": "issue_credit", "step": "credit", "intent": {}, **money}
+    rows = [{"call": n, "subject": f"customer:c-{n}", **place} for n in range(1_100)]
+    await bench.database.rows("store_proposals", run=lease.run_id, token=lease.token, rows=Jsonb(rows))
+    sums = totals_by(await bench.database.rows("proposal_totals", run=lease.run_id), "step")
+    assert sums["credit"].amounts["USD"] == 10**15
 
 
 async def test_neither_question_nor_claim_reads_windows_that_are_over(

@@ -236,8 +236,9 @@ async def test_every_limit_that_was_compared_is_reserved(embedded: EmbeddedEngin
 
 def usd_limit(kind: str, scope: Any, window: Any, count: int, amount_minor: int) -> Volume:
     name = f"{kind}:credit.issue/{scope}/{window}/USD"
-    most = {"count": count, "amount_minor": amount_minor, "currency": "USD"}
-    return Volume(name=name, scope=scope, window=window, **most)
+    return Volume(
+        name=name, scope=scope, window=window, count=count, amount_minor=amount_minor, currency="USD"
+    )
 
 
 async def judged(
