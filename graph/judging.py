@@ -17,6 +17,7 @@ from remit.policies import Judged, ask_all
 from remit.tools.actions import Json, intent_hash, reference
 from remit.tools.contracts import Snapshot, Sought
 from remit.tools.errors import NoAnswer, NotSent, OutcomeUnknown
+from remit.tools.mandates import Mandate
 from remit.tools.questions import BATCH, Context, Evaluation
 
 ASK_AGAIN_SECONDS = 5.0
@@ -187,7 +188,7 @@ async def _propose(
     needed = [key for keys in requires.values() for key in keys]
     facts, proposed = await _facts(deps, needed), await _open_keys(deps, run, needed)
     subjects = [p.wanted.subject for p in prepared]
-    inside, totals = await _inside(deps, run, subjects), await _totals(deps, run, subjects)
+    inside, totals = await _inside(deps, run, subjects), await totals_now(deps, run.mandate, subjects)
     barred = await _barred(
         deps, run, [(p.key, p.contract.name, p.contract.effect, p.wanted.subject) for p in prepared]
     )
@@ -232,7 +233,7 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
     keys = [row["key"] for row in rows]
     standing = {row["key"]: row for row in await deps.database.rows("key_standing", keys=keys)}
     subjects = [row["subject"] for row in rows]
-    inside, totals = await _inside(deps, run, subjects), await _totals(deps, run, subjects)
+    inside, totals = await _inside(deps, run, subjects), await totals_now(deps, run.mandate, subjects)
     barred = await _barred(
         deps, run, [(row["key"], row["tool"], row["effect"], row["subject"]) for row in rows]
     )
@@ -280,9 +281,10 @@ async def _ask(
     return {judged.decision.id: judged for judged in answers}, ""
 
 
-async def _totals(deps: Deps, run: RunContext, subjects: Sequence[str]) -> Totals:
-    effects = sorted({step.effect for step in run.mandate.steps})
-    about = {"purpose": run.purpose, "effects": effects, "subjects": sorted(set(subjects))}
+async def totals_now(deps: Deps, mandate: Mandate, subjects: Sequence[str]) -> Totals:
+    """What is completed, in flight or unknown under a mandate's purpose, and used of its limits, in one query."""
+    effects = sorted({step.effect for step in mandate.steps})
+    about = {"purpose": mandate.purpose, "effects": effects, "subjects": sorted(set(subjects))}
     return Totals.of(await deps.database.rows("question_totals", **about))
 
 

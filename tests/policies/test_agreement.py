@@ -18,6 +18,7 @@ from remit.tools.states import Verdict
 from .cases import ANNOTATE, CREDIT, MANDATE, NOTIFY, action, changed, question, usd, with_limit, with_step
 
 QUESTIONS = 320
+BUDGET = "auto_budget:credit.issue/effect/day/USD"
 ODD_DOCUMENTS = 160
 
 ODD: tuple[Json, ...] = (
@@ -99,6 +100,7 @@ def some_question(chance: random.Random) -> Question:
         ),
         totals=chance.choice([{}, {"credit.issue": some_total(chance)}, {"email.send": some_total(chance)}]),
         proposal={step: some_total(chance) for step in ("credit", "annotate", "notify")},
+        used=chance.choice([{}, {}, {BUDGET: Total(count=400, amounts={"USD": chance.randint(0, 100_000)})}]),
     )
 
 
@@ -133,6 +135,7 @@ def some_action(chance: random.Random, mandate: Mandate, number: int) -> Evaluat
         {"template": "other"}, {"promise": "other"}, {"consequence": "high"}, {"reversibility": "irreversible"},
         {"in_cohort": False}, {"rejected_before": True}, {"snapshot": {}}, {"snapshot": {"exists": True, "others": 2}},
         {"snapshot": {"exists": False, "others": 0}}, {"snapshot": {"exists": 1, "others": "0"}},
+        {"given": Total(count=chance.randint(0, 4), amounts={"USD": chance.choice([0, 19_000, 19_001])})},
         {"requires": ()}, {"requires": (Required(step="credit", fact="UNKNOWN", live=False),)},
     ])  # fmt: skip
     return action(step, 100 + number, **odd)

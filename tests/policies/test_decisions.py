@@ -46,6 +46,10 @@ DENIED: Mapping[str, Question] = {
     "mandate_not_live: too late": question(action(CREDIT), now=2_000),
     "mandate_not_live: revoked": question(action(CREDIT), revoked=True),
     "not_in_cohort: somebody else": question(action(CREDIT, in_cohort=False)),
+    "subject_limit: a fourth credit": question(action(CREDIT, given=Total(count=3))),
+    "subject_limit: more money than one may get": question(
+        action(CREDIT, given=Total(count=1, amounts={"USD": 19_001}))
+    ),
     "never_listed: the effect": question(action(CREDIT), mandate=changed(MANDATE, never=("credit.issue",))),
     "never_listed: the field": question(action(ANNOTATE), mandate=changed(MANDATE, never=("field:notes",))),
     "field_not_delegated: a field beside it": question(action(ANNOTATE, fields=("notes", "renewal_date"))),
@@ -128,7 +132,15 @@ async def test_a_deny_obliges_to_nothing_and_hides_no_reason(embedded: EmbeddedE
 FREE = changed(MANDATE, ask_above=AskAbove())
 FIRST = with_step(ANNOTATE, after=())
 
+DAILY = "auto_budget:credit.issue/effect/day/USD"
+
 ASKED: Mapping[str, Question] = {
+    "auto_budget: more than the day has left in number": question(
+        action(CREDIT), used={DAILY: Total(count=396)}
+    ),
+    "auto_budget: more than the day has left in money": question(
+        action(CREDIT), used={DAILY: Total(amounts={"USD": 95_001})}
+    ),
     "ask_above_count: the proposal": question(
         action(CREDIT), proposal=proposed(MANDATE, 5) | {"credit": Total(count=11)}
     ),
