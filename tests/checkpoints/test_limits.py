@@ -13,6 +13,7 @@ from psycopg.types.json import Jsonb
 
 from remit.checkpoints.embedded_access import Urls
 from remit.graph.actions import totals_by
+from remit.tools.actions import Json
 from remit.tools.ports import Lease
 from tests.fixtures import (
     ASK_FINANCE,
@@ -21,6 +22,7 @@ from tests.fixtures import (
     Bench,
     Obligations,
     Tokens,
+    eventually,
     limit,
     limited,
     mandate_over,
@@ -142,32 +144,42 @@ async def test_of_five_claimers_at_once_one_gets_the_last_share_of_the_day(
     assert (count, amount) == (2, 99_900)
 
 
-async def test_overlapping_batches_of_many_runs_never_wait_in_a_circle(
+CONTRACTS = (
+    '{"issue_credit": {"attempts": 9, "budget_ms": 9000000, "timeout_ms": 1000, "retention_ms": null}}'
+)
+
+
+async def claimed_alone(urls: Urls, lease: Lease, ids: list[int]) -> int:
+    """A claim on a connection of its own, where nobody tries again after a deadlock; how many were claimed."""
+    async with await psycopg.AsyncConnection.connect(urls.app_url, autocommit=True) as own:
+        asked = "SELECT count(attempt_id) FROM remit.claim(%s, %s, %s, %s, clock_timestamp(), 8, %s)"
+        cursor = await own.execute(asked.encode(), [lease.run_id, lease.token, lease.worker, ids, CONTRACTS])
+        row = await cursor.fetchone()
+        return int(row[0]) if row else 0
+
+
+async def test_batches_that_name_limits_in_opposite_order_never_wait_in_a_circle(
     bench: Bench, tokens: Tokens, ledger_database: Urls
 ) -> None:
-    """(F54) Batches that name the same limits in opposite order, on connections of their own, all come through."""
-    names = ["a", "b", "c"]
+    """(F54) While a third one holds the limit in the middle, neither claim may hold what the other needs next."""
     runs = []
-    for number in range(6):
-        volume = [limit(1_000, name=name, scope="effect") for name in names[:: 1 if number % 2 else -1]]
-        terms = {**NO_OBLIGATIONS, "volume": volume}
-        runs.append(await run_of(bench, tokens, f"outage-{number}", MANY[:8], terms))
-    contract = (
-        '{"issue_credit": {"attempts": 9, "budget_ms": 9000000, "timeout_ms": 1000, "retention_ms": null}}'
-    )
+    for purpose, names in (("first", "amz"), ("second", "zma")):
+        volume: list[Json] = [limit(9, name=name, scope="effect") for name in names]
+        runs.append(await run_of(bench, tokens, purpose, MANY[:4], {**NO_OBLIGATIONS, "volume": volume}))
+    for lease, ids in runs:
+        assert await claimed_alone(ledger_database, lease, ids[:1]) == 1
 
-    async def claims(lease: Lease, ids: list[int]) -> None:
-        async with await psycopg.AsyncConnection.connect(ledger_database.app_url, autocommit=True) as own:
-            for chosen in (ids[::2], ids[1::2], ids[::-1]):
-                at = [lease.run_id, lease.token, lease.worker, chosen, contract]
-                await own.execute("SELECT remit.claim(%s, %s, %s, %s, clock_timestamp(), 8, %s)", at)
-                await own.execute(
-                    "SELECT remit.unsend(ARRAY(SELECT id FROM remit.attempts WHERE ended_at IS NULL))"
-                )
+    async def both_wait() -> bool:
+        rows = await bench.sql("SELECT pid FROM pg_locks WHERE NOT granted GROUP BY 1")
+        return len(rows) == 2
 
-    async with asyncio.timeout(30):
-        await asyncio.gather(*(claims(lease, ids) for lease, ids in runs))
-    assert set(await used(bench)) == set(names)
+    async with await psycopg.AsyncConnection.connect(ledger_database.owner_url) as holding:
+        await holding.execute("SELECT FROM remit.limit_usage WHERE bucket = 'm' FOR UPDATE")
+        claims = [asyncio.create_task(claimed_alone(ledger_database, lease, ids[1:])) for lease, ids in runs]
+        await eventually(both_wait)
+        await holding.commit()
+    assert await asyncio.gather(*claims) == [3, 3]
+    assert await used(bench) == dict.fromkeys("amz", (8, 8000))
 
 
 async def test_what_does_not_fit_a_day_waits_for_the_next_and_leaves_the_old_one_alone(
@@ -420,10 +432,7 @@ async def test_neither_question_nor_claim_reads_windows_that_are_over(
     )
     await owner.execute("ANALYZE remit.limit_usage")
     lease, ids = await run_of(bench, tokens, "outage", MANY[:1], limited(5, **DAILY))
-    contract = (
-        '{"issue_credit": {"attempts": 9, "budget_ms": 9000000, "timeout_ms": 1000, "retention_ms": null}}'
-    )
-    at = [lease.run_id, lease.token, lease.worker, ids, contract]
+    at = [lease.run_id, lease.token, lease.worker, ids, CONTRACTS]
     for statement, values in (
         ("SELECT remit.claim(%s, %s, %s, %s, clock_timestamp(), 8, %s)", at),
         ("SELECT remit.limits_in_use('outage', '{credit.issue}')", []),
