@@ -30,19 +30,22 @@ CREATE OR REPLACE TRIGGER checkpoint_writes_refuse_stale BEFORE INSERT OR UPDATE
 """
 
 
-async def migrate(owner_url: str, *, tenant: str, environment: str) -> str:
+async def migrate(owner_url: str, *, tenant: str, environment: str, zone: str | None = None) -> str:
     """Bring the database at `owner_url` to this version and return the installation's id.
 
-    Idempotent; safe from several processes at once. Raises Misconfigured when the database belongs to another
-    tenant or environment: one database is one tenant and one environment.
+    `zone` is an IANA name, set once: days and months of limits are this zone's. None is UTC for a new database, and
+    whatever an existing one has. Idempotent; safe from several processes at once. Raises Misconfigured when the
+    database belongs to another tenant, environment or zone, or Postgres knows no such zone: one database is one
+    tenant and one environment.
     """
-    return await asyncio.to_thread(_migrate, owner_url, tenant, environment)
+    return await asyncio.to_thread(_migrate, owner_url, tenant, environment, zone)
 
 
-def _migrate(owner_url: str, tenant: str, environment: str) -> str:
+def _migrate(owner_url: str, tenant: str, environment: str, zone: str | None) -> str:
     from langgraph.checkpoint.postgres import PostgresSaver
 
     with psycopg.connect(owner_url, autocommit=True, row_factory=dict_row) as guard:
+        _check_zone(guard, zone)
         _wait_for_lock(guard)
         guard.execute("CREATE SCHEMA IF NOT EXISTS remit")
         _ensure_app_role(guard)
@@ -62,7 +65,7 @@ def _migrate(owner_url: str, tenant: str, environment: str) -> str:
         ) as own:
             PostgresSaver(own).setup()
             own.execute(_APP_MAY)
-        return _installation(guard, tenant, environment)
+        return _installation(guard, tenant, environment, zone)
 
 
 def _wait_for_lock(guard: psycopg.Connection[dict[str, object]]) -> None:
@@ -102,17 +105,37 @@ def _run_alembic(owner_url: str) -> None:
     engine.dispose()
 
 
-def _installation(guard: psycopg.Connection[dict[str, object]], tenant: str, environment: str) -> str:
+def _check_zone(guard: psycopg.Connection[dict[str, object]], zone: str | None) -> None:
+    """Before anything is made: Postgres takes other words for a zone too, and counts something else by them."""
+    if (
+        zone is not None
+        and not guard.execute("SELECT name FROM pg_timezone_names WHERE name = %s", [zone]).fetchone()
+    ):
+        raise Misconfigured(
+            f"Postgres knows no time zone {zone!r}. Set REMIT_ZONE to an IANA name such as Europe/Berlin.",
+            code="zone",
+        )
+
+
+def _installation(
+    guard: psycopg.Connection[dict[str, object]], tenant: str, environment: str, zone: str | None
+) -> str:
     guard.execute(
-        "INSERT INTO remit.installation (id, tenant, environment, system_identifier)"
-        " SELECT %s, %s, %s, system_identifier FROM pg_control_system() ON CONFLICT DO NOTHING",
-        ["remit-" + secrets.token_hex(3), tenant, environment],
+        "INSERT INTO remit.installation (id, tenant, environment, zone, system_identifier)"
+        " SELECT %s, %s, %s, %s, system_identifier FROM pg_control_system() ON CONFLICT DO NOTHING",
+        ["remit-" + secrets.token_hex(3), tenant, environment, zone or "UTC"],
     )
-    row = guard.execute("SELECT id, tenant, environment FROM remit.installation").fetchone()
+    row = guard.execute("SELECT id, tenant, environment, zone FROM remit.installation").fetchone()
     if row is None or (row["tenant"], row["environment"]) != (tenant, environment):
         raise Misconfigured(
             f"This database belongs to {row and (row['tenant'], row['environment'])}, not to {(tenant, environment)}. "
             "Point REMIT_DATABASE_URL at the database of this tenant and environment.",
             code="wrong_database",
+        )
+    if zone is not None and row["zone"] != zone:
+        raise Misconfigured(
+            f"This database counts its days in {row['zone']}, not in {zone}, since it was made. "
+            f"Set REMIT_ZONE to {row['zone']}.",
+            code="zone",
         )
     return str(row["id"])

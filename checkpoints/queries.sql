@@ -1,7 +1,7 @@
 -- Every statement that Remit's processes run, by name. All tables are read; every change is a function call.
 
 -- name: installation
-SELECT id, tenant, environment, clock_offset, created_at, remit.clock() AS company_now, clock_timestamp() AS now FROM remit.installation
+SELECT id, tenant, environment, zone, clock_offset, created_at, remit.clock() AS company_now, clock_timestamp() AS now FROM remit.installation
 
 -- name: now
 SELECT clock_timestamp() AS now
@@ -94,6 +94,11 @@ SELECT r.*, m.document, m.grantor, m.grantor_role, m.granted_at, m.superseded_at
        remit.stop_of_run(r) AS order_id
 FROM remit.runs r JOIN remit.mandates m ON m.hash = r.mandate_hash JOIN remit.leases l ON l.run_id = r.id WHERE r.id = %(run)s
 
+-- name: limits_waited_for
+SELECT o.run_id, w.bucket, u.name, count(*) AS count, nullif(u.ends, 'infinity') AS turns
+FROM remit.limit_waits w JOIN remit.operations o ON o.id = w.operation_id JOIN remit.limit_usage u ON u.bucket = w.bucket
+WHERE u.ends > remit.clock() GROUP BY 1, 2, 3, 5 ORDER BY 1, 3
+
 -- name: runs
 SELECT r.id, r.purpose, r.mandate_hash, r.owner, r.agent, r.agent_version, r.status, r.reason, r.waits, r.created_at, r.ended_at,
        l.worker, l.lease_until > clock_timestamp() AS held, remit.stop_of_run(r) AS order_id
@@ -151,7 +156,7 @@ WHERE p.run_id = %(run)s AND p.outcome IS NULL AND r.purpose || '/' || p.step ||
 SELECT remit.resolve_proposals(%(run)s, %(token)s, %(rows)s)
 
 -- name: proposal_totals
-SELECT step, currency, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount FROM (
+SELECT step, currency, count(*) AS count, least(coalesce(sum(amount_minor), 0), 1e15)::bigint AS amount FROM (
     SELECT p.step, p.subject, p.currency, p.amount_minor FROM remit.proposals p JOIN remit.runs r ON r.id = p.run_id
     WHERE p.run_id = %(run)s AND p.outcome IS NULL AND p.step IS NOT NULL AND NOT EXISTS (
         SELECT FROM remit.operations o WHERE o.key = r.purpose || '/' || p.step || '/' || p.subject || '/1' AND o.state <> 'CLOSED')
@@ -159,9 +164,14 @@ SELECT step, currency, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint
     SELECT step, subject, currency, amount_minor FROM remit.operations WHERE run_id = %(run)s AND state = 'PENDING') proposed
 GROUP BY 1, 2
 
--- name: purpose_totals
-SELECT effect, currency, count(*) AS count, coalesce(sum(amount_minor), 0)::bigint AS amount FROM remit.operations
-WHERE purpose = %(purpose)s AND state IN ('SENDING', 'UNKNOWN', 'ACCEPTED', 'SETTLED') GROUP BY 1, 2
+-- name: question_totals
+SELECT 'effect' AS part, effect AS name, currency, count(*) AS count, least(coalesce(sum(amount_minor), 0), 1e15)::bigint AS amount
+FROM remit.operations WHERE purpose = %(purpose)s AND state IN ('SENDING', 'UNKNOWN', 'ACCEPTED', 'SETTLED') GROUP BY 2, 3
+UNION ALL
+SELECT 'given', effect || ' ' || subject, currency, count(*), least(coalesce(sum(amount_minor), 0), 1e15)::bigint FROM remit.operations
+WHERE purpose = %(purpose)s AND subject = ANY (%(subjects)s) AND state IN ('SENDING', 'UNKNOWN', 'ACCEPTED', 'SETTLED') GROUP BY 2, 3
+UNION ALL
+SELECT 'used', name, currency, count, least(amount_minor, 1000000000000000) FROM remit.limits_in_use(%(purpose)s, %(effects)s)
 
 -- name: proposal_outcomes
 SELECT p.call, p.tool, p.step, coalesce(p.outcome, 'open') AS outcome, p.code, o.verdict, o.state, o.closed, count(*) AS count,
@@ -235,7 +245,9 @@ FROM remit.standing s JOIN remit.concerns c ON c.operation_id = s.id AND c.run_i
 WHERE state NOT IN ('SETTLED', 'CLOSED') GROUP BY 1, 2 ORDER BY 1
 
 -- name: gate_details
-SELECT g.kind, g.detail, count(*) AS count, min(g.until) AS until FROM remit.gates g JOIN remit.operations o ON o.id = g.operation_id
+SELECT g.kind, g.detail, count(*) AS count, min(g.until) AS until, min(u.ends) AS turns
+FROM remit.gates g JOIN remit.operations o ON o.id = g.operation_id LEFT JOIN remit.limit_waits w ON (w.operation_id, w.kind) = (g.operation_id, g.kind)
+LEFT JOIN remit.limit_usage u ON u.bucket = w.bucket AND u.ends < 'infinity'
 WHERE o.run_id = %(run)s AND o.state = 'PENDING' AND (g.until > clock_timestamp() OR (g.kind = 'policy' AND o.verdict IS NULL)) GROUP BY 1, 2 ORDER BY 1
 
 -- name: step_facts
@@ -376,7 +388,9 @@ SELECT * FROM remit.attempts WHERE operation_id = %(id)s ORDER BY number
 SELECT * FROM remit.evidence WHERE operation_id = %(id)s ORDER BY id
 
 -- name: gates
-SELECT * FROM remit.gates WHERE operation_id = %(id)s ORDER BY kind
+SELECT g.*, u.ends AS turns
+FROM remit.gates g LEFT JOIN remit.limit_waits w ON (w.operation_id, w.kind) = (g.operation_id, g.kind)
+LEFT JOIN remit.limit_usage u ON u.bucket = w.bucket AND u.ends < 'infinity' WHERE g.operation_id = %(id)s ORDER BY kind
 
 -- name: operation_approvals
 SELECT a.id, a.status, a.roles, a.asked_at, a.decide_by, i.decision, i.decided_at, i.execute_by, i.bound_at, v.person, v.role, v.rationale, v.at
@@ -386,6 +400,19 @@ LEFT JOIN remit.votes v ON v.approval_id = i.approval_id AND v.operation_id = i.
 -- name: journal
 SELECT id, at, kind, run_id, operation_id, data FROM remit.journal
 WHERE (%(operation)s::bigint IS NOT NULL AND operation_id = %(operation)s) OR (%(operation)s::bigint IS NULL AND run_id = %(run)s) ORDER BY id LIMIT %(limit)s
+
+-- name: limits
+SELECT u.name, u.effect, nullif(u.purpose, '') AS purpose, nullif(u.subject, '') AS subject, u.window_name AS "window",
+       nullif(u.starts, '-infinity') AS starts, nullif(u.ends, 'infinity') AS ends, u.automatic, u.currency,
+       u.count, u.amount_minor, u.most_count, u.most_amount_minor,
+       coalesce(k.count, 0) AS unknown_count, coalesce(k.amount_minor, 0) AS unknown_amount_minor,
+       (SELECT count(*) FROM remit.limit_waits w WHERE w.bucket = u.bucket) AS waiting
+FROM remit.limit_usage u LEFT JOIN (
+    SELECT r.bucket, count(*) AS count, sum(r.amount_minor)::bigint AS amount_minor
+    FROM remit.standing s JOIN remit.reservations r ON r.operation_id = s.id
+    WHERE s.state IN ('SENDING', 'UNKNOWN', 'ACCEPTED') AND s.shown_fact = 'UNKNOWN' GROUP BY 1) k ON k.bucket = u.bucket
+WHERE (%(every)s OR u.ends > remit.clock()) AND (%(which)s::text IS NULL OR %(which)s IN (u.purpose, u.effect, u.subject))
+ORDER BY u.effect, u.purpose, u.subject, u.automatic, u.name, u.starts DESC LIMIT %(limit)s
 
 -- name: cases
 SELECT c.*, o.key, o.step, o.subject, o.state, o.fact FROM remit.cases c LEFT JOIN remit.operations o ON o.id = c.operation_id

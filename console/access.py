@@ -54,7 +54,9 @@ async def migrate(settings: Settings) -> str:
     # Slow to import, and only this command needs it.
     from remit.checkpoints.migrate import migrate as bring_up
 
-    return await bring_up(known.owner_url, tenant=settings.tenant, environment=settings.environment)
+    return await bring_up(
+        known.owner_url, tenant=settings.tenant, environment=settings.environment, zone=settings.zone
+    )
 
 
 async def check(app_url: str, settings: Settings) -> None:
@@ -84,12 +86,18 @@ async def check(app_url: str, settings: Settings) -> None:
             "Correct REMIT_TENANT, REMIT_ENVIRONMENT or REMIT_DATABASE_URL.",
             code="other_installation",
         )
+    if settings.zone not in (None, row["zone"]):
+        raise Misconfigured(
+            f"This database counts its days in {row['zone']}, and REMIT_ZONE is {settings.zone}. "
+            f"Set REMIT_ZONE to {row['zone']}, or leave it out.",
+            code="other_installation",
+        )
 
 
 async def _installation(connection: psycopg.AsyncConnection[DictRow]) -> DictRow | None:
     try:
         cursor = await connection.execute(
-            "SELECT tenant, environment, (SELECT max(version_num) FROM remit.migrations) AS version"
+            "SELECT tenant, environment, zone, (SELECT max(version_num) FROM remit.migrations) AS version"
             " FROM remit.installation"
         )
         return await cursor.fetchone()

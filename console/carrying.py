@@ -13,7 +13,7 @@ from remit.checkpoints.database import Database, Row
 from remit.console import already
 from remit.console.exits import Exit, exit_of_run
 from remit.console.mandates import compiled
-from remit.console.render import many, safe
+from remit.console.render import many, moment, safe
 from remit.console.screen import say
 from remit.console.services import Services
 from remit.tools.errors import Refused
@@ -39,7 +39,8 @@ _NEXT = {
     "model": "The model gives no answer: look at REMIT_MODEL_URL, then `remit resume {run}`.",
     "receiver": "A receiver cannot be used now: see `remit receivers`, put it right, then `remit resume {run}`.",
     "freeze": "A freeze is in force: it stands over `remit runs`, and a lead lifts it with `remit lift ORDER`.",
-    "limit": "A limit of the purpose is used up: see `remit mandate show {purpose}`.",
+    "limit": "A limit of the purpose is used up: see `remit limits {purpose}`.",
+    "limit_window": "A limit is used up until its window turns: see `remit limits`.",
 }
 """What a person does about a pause; what is not named here goes on by itself."""
 
@@ -194,13 +195,18 @@ def tell(end: End) -> None:
     run_id = end.stood.run_id
     say(f"{run_id}: {end.stood.status}. {safe(end.stood.reason)}", style="bold")
     for gate in end.gates:
-        say(f"  {many(gate['count'], 'action')} behind {gate['kind']}: {gate['detail']}")
+        say(f"  {many(gate['count'], 'action')} behind {gate['kind']}: {gate['detail']}{until(gate)}")
     if end.cases:
         say(f"  {many(end.cases, 'open case')}: `remit show {run_id}`.")
     say(*(f"  {sentence}" for sentence in already.sentences(end.met)))
     if end.followed:
         say(f"  {following(end.followed)}")
     say(*next_steps(end.stood, end.run))
+
+
+def until(gate: Row) -> str:
+    """`, until TIME` where a limit's window turns at that time of the company."""
+    return f", until {moment(gate['turns'])}" if gate["turns"] is not None else ""
 
 
 def next_steps(end: "RunEnd", row: Row) -> list[str]:

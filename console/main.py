@@ -38,6 +38,7 @@ _SINGLE = {
     "lift": "orders",
     "status": "status",
     "receivers": "receivers",
+    "limits": "limits",
     "catalogue": "catalogue",
 }
 """The others: the function of that name."""

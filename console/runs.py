@@ -1,13 +1,15 @@
 """`remit run` starts a run of a granted mandate, `remit runs` lists them."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
+from remit.checkpoints.database import Row
 from remit.console import carrying, identity, mandates
 from remit.console.edge import go
 from remit.console.options import AsJson, Token
-from remit.console.render import moment
+from remit.console.render import many, moment
 from remit.console.screen import listing, print_json, say, table
 from remit.console.services import opened
 
@@ -67,7 +69,10 @@ async def _runs(every: bool, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
         found = await database.rows("runs", all=every, limit=_MOST)
-        rows = [{key: row[key] for key in _KEYS} for row in found]
+        waited = await database.rows("limits_waited_for")
+        rows = [
+            {key: row[key] for key in _KEYS} | {"limits": _waited_for(row["id"], waited)} for row in found
+        ]
         if not await listing(database, "runs", rows, as_json=as_json):
             return
         shown = [
@@ -75,7 +80,7 @@ async def _runs(every: bool, as_json: bool) -> None:
                 r["id"],
                 r["purpose"],
                 r["status"],
-                r["reason"],
+                "; ".join(part for part in (r["reason"], *map(_limit, r["limits"])) if part),
                 r["worker"] if r["held"] else "nobody",
                 moment(r["created_at"]),
             )
@@ -84,3 +89,14 @@ async def _runs(every: bool, as_json: bool) -> None:
         table(("run", "purpose", "status", "reason", "held by", "since"), shown)
         if not rows:
             say("There is no run yet. Next: `remit mandate grant FILE`, then `remit run PURPOSE`.")
+
+
+def _waited_for(run_id: str, waited: Sequence[Row]) -> list[Row]:
+    """The limits that actions of this run wait for: {name, count, turns}, `turns` null where no time brings it."""
+    return [
+        {key: row[key] for key in ("name", "count", "turns")} for row in waited if row["run_id"] == run_id
+    ]
+
+
+def _limit(waited: Row) -> str:
+    return f"{many(waited['count'], 'action')} behind limit: {waited['name']}{carrying.until(waited)}"

@@ -32,6 +32,7 @@ class Settings(BaseSettings):
     tenant: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")] = "default"
     database_url: SecretStr | None = None
     owner_url: SecretStr | None = None
+    zone: Annotated[str, Field(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")] | None = None
     accounts_url: _Url | None = None
     payments_url: _Url | None = None
     mail_url: _Url | None = None
@@ -69,6 +70,7 @@ _REMEDIES = {
     "tenant": "Use up to 40 small letters, digits and dashes",
     "policy_engine": "Use embedded or server",
     "opa_revision": "Give the revision that `python -m remit.policies.build` printed",
+    "zone": "Use an IANA name such as Europe/Berlin",
     "lease_seconds": "Give seconds, from 2 to 600",
     "model_name": "Give the name of a model without spaces",
 }

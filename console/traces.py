@@ -10,7 +10,7 @@ from remit.checkpoints.database import Database, Row
 from remit.console import carrying, holds, inbox, verdicts
 from remit.console.edge import go
 from remit.console.options import AsJson
-from remit.console.render import moment, money, quoted
+from remit.console.render import many, moment, money, quoted
 from remit.console.screen import closed_doors, door_line, heading, listing, say, table
 from remit.console.services import opened
 from remit.tools.errors import Refused
@@ -70,6 +70,7 @@ async def _run(database: Database, run_id: str) -> dict[str, Any]:
         },
         "counts": await carrying.counts(database, row),
         "verdicts": await verdicts.of_run(database, run_id),
+        "gates": await database.rows("gate_details", run=run_id),
         "threads": await database.rows("threads", run=run_id),
         "plans": [_plan(plan, outcomes[plan["number"]]) for plan in plans],
         "statements": await database.rows("statements", runs=[run_id]),
@@ -137,6 +138,9 @@ def _tell_run(trace: dict[str, Any]) -> None:
     say(f"  agent {run['agent']}, version {run['agent_version']}")
     say(f"  {trace['counts']}")
     say(*(f"  {line}" for line in verdicts.sentences(trace["verdicts"])))
+    for gate in trace["gates"]:
+        waiting = f"{many(gate['count'], 'action')} behind {gate['kind']}"
+        say(f"  {waiting}: {gate['detail']}{carrying.until(gate)}")
     for thread in trace["threads"]:
         say(f"  thread {thread['thread_id']}: {thread['state']} {thread['why']}".rstrip())
     for plan in trace["plans"]:
@@ -196,7 +200,7 @@ def _tell_operation(trace: dict[str, Any]) -> None:
     for door in trace["closed"]:
         say(f"  {door_line(door)}")
     for gate in trace["gates"]:
-        say(f"  gate {gate['kind']}: {gate['detail']}")
+        say(f"  gate {gate['kind']}: {gate['detail']}{carrying.until(gate)}")
     for row in trace["attempts"]:
         ended = f"{row['seen']} on {moment(row['ended_at'])}" if row["ended_at"] else "no end was reported"
         say(f"  attempt {row['number']} on {moment(row['claimed_at'])} by {row['worker']}: {ended}")

@@ -101,6 +101,7 @@ def evaluation(
     rejected_before: bool,
     barred: Any,
     requires: Sequence[Required],
+    given: Total,
 ) -> Evaluation:
     """One action in question: typed fields only, no free text."""
     promise = snapshot.get("promise")
@@ -128,6 +129,7 @@ def evaluation(
                 barred=barred,
                 snapshot=snapshot,
                 requires=tuple(requires),
+                given=given,
             ),
         ),
     )
@@ -145,8 +147,30 @@ def required(keys: Sequence[str], facts: dict[str, dict[str, Any]], proposed: se
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What is completed, in flight or unknown at the moment of one question; a row each of `question_totals`."""
+
+    effects: dict[str, Total]
+    used: dict[str, Total]
+    _given: dict[str, Total]
+
+    @classmethod
+    def of(cls, rows: Sequence[dict[str, Any]]) -> "Totals":
+        """The rows by their part."""
+        effects, used, given = (
+            totals_by([row for row in rows if row["part"] == part], "name")
+            for part in ("effect", "used", "given")
+        )
+        return cls(effects, used, given)
+
+    def given(self, effect: str, subject: str) -> Total:
+        """What this subject has of this effect."""
+        return self._given.get(f"{effect} {subject}", Total())
+
+
 def context(
-    run: RunContext, environment: Any, now: int, totals: dict[str, Total], proposal: dict[str, Total]
+    run: RunContext, environment: Any, now: int, totals: Totals, proposal: dict[str, Total]
 ) -> Context:
     """What holds for every action of the question, from the database and the mandate, never from the model."""
     return Context(
@@ -155,8 +179,9 @@ def context(
         mandate_hash=run.mandate_hash,
         mandate=run.mandate.document(),
         revoked=run.revoked or run.superseded,
-        totals=totals,
+        totals=totals.effects,
         proposal=proposal,
+        used=totals.used,
     )
 
 

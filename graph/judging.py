@@ -11,12 +11,13 @@ from typing import Any
 
 from remit.checkpoints.database import json as jsonb
 from remit.graph import actions
-from remit.graph.actions import Prepared, Wanted
+from remit.graph.actions import Prepared, Totals, Wanted
 from remit.graph.asking import ask
 from remit.graph.deps import Deps, RunContext
 from remit.tools.actions import Json, intent_hash, reference
 from remit.tools.contracts import Snapshot, Sought
 from remit.tools.errors import NotSent, OutcomeUnknown
+from remit.tools.mandates import Mandate
 from remit.tools.questions import BATCH, Context
 
 ASK_AGAIN_SECONDS = 5.0
@@ -214,7 +215,8 @@ async def _propose(
     requires = {p.key: actions.required_keys(run, p.wanted.step, p.wanted.subject) for p in prepared}
     needed = [key for keys in requires.values() for key in keys]
     facts, proposed = await _facts(deps, needed), await _open_keys(deps, run, needed)
-    inside = await _inside(deps, run, [p.wanted.subject for p in prepared])
+    subjects = [p.wanted.subject for p in prepared]
+    inside, totals = await _inside(deps, run, subjects), await totals_now(deps, run.mandate, subjects)
     barred = await _barred(
         deps, run, [(p.key, p.contract.name, p.contract.effect, p.wanted.subject) for p in prepared]
     )
@@ -230,10 +232,11 @@ async def _propose(
             rejected_before=bool(standing.get(p.key, {}).get("ever_rejected")),
             barred=barred[p.key],
             requires=actions.required(requires[p.key], facts, proposed),
+            given=totals.given(p.contract.effect, p.wanted.subject),
         )
         for p in prepared
     ]
-    answer = await ask(deps, run, await _context(deps, run, proposal), asked)
+    answer = await ask(deps, run, await _context(deps, run, proposal, totals), asked)
     met.silence = answer.why or met.silence
     rows = [actions.operation_row(run, p, requires[p.key], answer.columns(p.key)) for p in prepared]
     added = await deps.database.rows("propose", run=run.run_id, token=run.lease.token, rows=jsonb(rows))
@@ -250,7 +253,8 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
     facts, proposed = await _facts(deps, needed), await _open_keys(deps, run, needed)
     keys = [row["key"] for row in rows]
     standing = {row["key"]: row for row in await deps.database.rows("key_standing", keys=keys)}
-    inside = await _inside(deps, run, [row["subject"] for row in rows])
+    subjects = [row["subject"] for row in rows]
+    inside, totals = await _inside(deps, run, subjects), await totals_now(deps, run.mandate, subjects)
     barred = await _barred(
         deps, run, [(row["key"], row["tool"], row["effect"], row["subject"]) for row in rows]
     )
@@ -266,10 +270,11 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
             rejected_before=bool(standing[row["key"]]["ever_rejected"]),
             barred=barred[row["key"]],
             requires=actions.required(row["requires"], facts, proposed),
+            given=totals.given(row["effect"], row["subject"]),
         )
         for row in rows
     ]
-    answer = await ask(deps, run, await _context(deps, run, await _proposal_totals(deps, run)), asked)
+    answer = await ask(deps, run, await _context(deps, run, await _proposal_totals(deps, run), totals), asked)
     met.silence = answer.why or met.silence
     if not answer.judged:
         await deps.database.rows(
@@ -285,9 +290,15 @@ async def _rejudge(deps: Deps, run: RunContext, ids: Sequence[int], met: Judging
     await deps.database.rows("judge", run=run.run_id, token=run.lease.token, rows=jsonb(verdicts))
 
 
-async def _context(deps: Deps, run: RunContext, proposal: dict[str, Any]) -> Context:
+async def totals_now(deps: Deps, mandate: Mandate, subjects: Sequence[str]) -> Totals:
+    """What is completed, in flight or unknown under a mandate's purpose, and used of its limits, in one query."""
+    effects = sorted({step.effect for step in mandate.steps})
+    about = {"purpose": mandate.purpose, "effects": effects, "subjects": sorted(set(subjects))}
+    return Totals.of(await deps.database.rows("question_totals", **about))
+
+
+async def _context(deps: Deps, run: RunContext, proposal: dict[str, Any], totals: Totals) -> Context:
     now = await deps.ledger.company_now()
-    totals = actions.totals_by(await deps.database.rows("purpose_totals", purpose=run.purpose), "effect")
     return actions.context(run, deps.ledger.environment, int(now.timestamp()), totals, proposal)
 
 

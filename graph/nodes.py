@@ -38,6 +38,7 @@ _ROUNDS = 50
 WAITS_FOR = (
     "approval",
     "hold",
+    "limit_window",
     "requirement",
     "settlement",
     "verification",

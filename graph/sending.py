@@ -16,6 +16,9 @@ from remit.tools.states import State
 
 _log = logging.getLogger(__name__)
 
+_ASK_AGAIN = {"auto_budget", "subject_limit"}
+"""Refusals of a claim that took the verdict back: by now others have what this operation would have needed."""
+
 
 @dataclass(slots=True)
 class Round:
@@ -36,7 +39,7 @@ async def send_ready(deps: Deps, run: RunContext) -> Round:
         current = [operation for operation in batch if _judged_by(deps, operation)]
         outdated += len(batch) - len(current)
         if current:
-            await _send_batch(deps, run, current, round_)
+            outdated += await _send_batch(deps, run, current, round_)
     if outdated:
         met = await judge_again(deps, run)
         round_.silence = met.silence or round_.silence
@@ -53,7 +56,8 @@ def _judged_by(deps: Deps, operation: Operation) -> bool:
     return operation.state is State.UNKNOWN or operation.policy_revision == deps.policy.revision
 
 
-async def _send_batch(deps: Deps, run: RunContext, batch: Sequence[Operation], round_: Round) -> None:
+async def _send_batch(deps: Deps, run: RunContext, batch: Sequence[Operation], round_: Round) -> int:
+    """Returns how many operations policy has to be asked about afresh."""
     sent = await deps.runner.send(run.lease, batch)
     round_.moved += len(sent.attempted) + len(sent.stale)
     if sent.stale:
@@ -69,3 +73,4 @@ async def _send_batch(deps: Deps, run: RunContext, batch: Sequence[Operation], r
             detail=round_.silence[:300],
             seconds=ASK_AGAIN_SECONDS,
         )
+    return sum(why in _ASK_AGAIN for why in sent.refused.values())

@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.graph import actions
 from remit.graph.deps import Deps
+from remit.graph.judging import totals_now
 from remit.policies import Judged, ask_all, load_policy
 from remit.tools.actions import Json, operation_key, reference
 from remit.tools.contracts import Sought, WriteTool
@@ -119,6 +120,7 @@ async def _evaluations(
             for one in subjects[start : start + BATCH]
         ]
         snapshots = await tool.snapshot_many(deps.transport, sought)
+        totals = await totals_now(deps, mandate, [one.subject for one in sought])
         asked += [
             actions.evaluation(
                 f"{step.name} {one.subject}",
@@ -132,6 +134,7 @@ async def _evaluations(
                 barred=None,
                 # Nothing has come before anything yet; in a run it would be proposed first.
                 requires=[Required(step=name, fact="NOT_SENT", live=True) for name in step.after],
+                given=totals.given(step.effect, one.subject),
             )
             for one in sought
         ]
@@ -154,15 +157,16 @@ async def _judge(
         Link(part="requester", person=grantor.person, role="requester"),
         Link(part="owner", person=grantor.person, role="owner"),
     )
-    rows = await deps.database.rows("purpose_totals", purpose=mandate.purpose)
+    totals = await totals_now(deps, mandate, ())
     context = Context(
         now=int((await deps.ledger.company_now()).timestamp()),
         environment=deps.ledger.environment,  # type: ignore[arg-type]  # the database's own word
         mandate_hash=mandate.hash,
         mandate=mandate.document(),
         revoked=False,
-        totals=actions.totals_by(rows, "effect"),
+        totals=totals.effects,
         proposal=_proposal(mandate, asked),
+        used=totals.used,
     )
     answers = await ask_all(
         deps.policy, Agent(id=mandate.agent, version="trial", chain=chain), context, asked

@@ -3,6 +3,7 @@
 Keeps I10 from the side of whoever edits a limit: what is incomplete stops the start, never a decision.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -12,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from remit.tools.actions import Strict
 from remit.tools.errors import Misconfigured
 from remit.tools.mandates import Minor
+from remit.tools.questions import Window
 
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 EffectId = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]
@@ -44,12 +46,38 @@ class AtLeast(Strict):
     consequence: Column
 
 
-class PolicyVolume(Strict):
-    """The most that one effect may do under one purpose; reserved beside the mandate's own limit."""
+class SubjectLimit(Strict):
+    """The most that one subject may get of one effect under one purpose; more is denied.
 
-    count: Times
+    Counts and adds up what is in `currency`, or whatever its currency where that is null; amounts in minor units.
+    """
+
+    count: Times | None
     amount_minor: Minor | None
     currency: Currency | None
+
+    @model_validator(mode="after")
+    def _limits(self) -> Self:
+        if self.count is None and self.amount_minor is None:
+            raise ValueError("a limit needs a count or an amount_minor")
+        if (self.amount_minor is None) != (self.currency is None):
+            raise ValueError("amount_minor and currency go together")
+        return self
+
+
+class PolicyLimit(SubjectLimit):
+    """The most that one effect may do under one purpose or over all, ever or in each calendar window.
+
+    Windows are those of the installation's zone. As `volume` what does not fit waits; as `auto_budget` it asks.
+    """
+
+    scope: Literal["purpose", "effect"]
+    window: Window
+
+    @property
+    def name(self) -> tuple[str, str, str | None]:
+        """What tells the limits of one list apart, as in the buckets of the ledger."""
+        return self.scope, self.window, self.currency
 
 
 class Effect(Strict):
@@ -69,7 +97,9 @@ class Effect(Strict):
     quorum: Annotated[int, Field(ge=1, le=5)]
     decide_within: Seconds
     execute_within: Seconds
-    volume: PolicyVolume
+    volume: Annotated[tuple[PolicyLimit, ...], Field(min_length=1)]
+    auto_budget: tuple[PolicyLimit, ...]
+    per_subject: tuple[SubjectLimit, ...]
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -77,12 +107,22 @@ class Effect(Strict):
             raise ValueError("bounds belong to a bounded effect, and to no other")
         if foreign := set(self.release_by) - set(self.approvers):
             raise ValueError(f"release_by names roles that are no approvers: {sorted(foreign)}")
-        has_money = self.volume.amount_minor is not None and self.volume.currency is not None
-        if self.money != has_money or (not self.money and self.volume.currency is not None):
-            raise ValueError(
-                "volume needs amount_minor and currency where money moves, and neither elsewhere"
-            )
+        if self.auto_budget and self.autonomy != "bounded":
+            raise ValueError("auto_budget belongs to a bounded effect, and to no other")
+        limits = (*self.volume, *self.auto_budget, *self.per_subject)
+        if not self.money and any(one.currency is not None for one in limits):
+            raise ValueError("amounts belong to an effect that moves money")
+        if self.money and all(one.currency is None for one in self.volume):
+            raise ValueError("volume needs a limit with an amount where money moves")
+        _distinct([one.name for one in self.volume])
+        _distinct([one.name for one in self.auto_budget])
+        _distinct([one.currency for one in self.per_subject])
         return self
+
+
+def _distinct(names: Sequence[object]) -> None:
+    if len(set(names)) != len(names):
+        raise ValueError("two limits of one list have the same scope, window and currency")
 
 
 class Ceiling(Strict):

@@ -141,11 +141,24 @@ def mandate_over(purpose: str = PURPOSE, **changes: object) -> Mandate:
     return plain.model_copy(update=changes)
 
 
-def limited(count: int | None = None, amount_minor: int | None = None, name: str = "credits") -> Obligations:
-    """Obligations with one volume limit of the purpose."""
+def limit(
+    count: int | None = None,
+    amount_minor: int | None = None,
+    name: str = "credits",
+    scope: str = "purpose",
+    window: str = "ever",
+) -> dict[str, Json]:
+    """One limit or budget as policy obliges to it; an amount is in USD."""
     currency = None if amount_minor is None else "USD"
-    limit = {"name": name, "count": count, "amount_minor": amount_minor, "currency": currency}
-    return {**NO_OBLIGATIONS, "volume": [limit]}
+    most = {"count": count, "amount_minor": amount_minor, "currency": currency}
+    return {"name": name, "scope": scope, "window": window, **most}
+
+
+def limited(
+    count: int | None = None, amount_minor: int | None = None, name: str = "credits", **more: Any
+) -> Obligations:
+    """Obligations with one volume limit, of the purpose unless `more` names another scope or a window."""
+    return {**NO_OBLIGATIONS, "volume": [limit(count, amount_minor, name, **more)]}
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:

@@ -15,6 +15,10 @@ BATCH = 100
 
 Count = Annotated[int, Field(ge=0, le=10_000_000)]
 Amount = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
+"""A sum in minor units. Larger ones stop here: every limit lies far below, so each comparison comes out the same."""
+
+OneAmount = Annotated[int, Field(ge=0, le=1_000_000_000_000)]
+"""One action's amount in minor units; the border that `tools.mandates.Minor` and the Rego keep too."""
 
 
 class Link(Strict):
@@ -53,6 +57,8 @@ class Context(Strict):
     """By effect, under this purpose: completed, in flight and unknown, without this proposal."""
     proposal: dict[str, Total]
     """By step: the whole proposal, over all its batches, with what is already waiting of it."""
+    used: dict[str, Total] = Field(default_factory=dict)
+    """By a limit's name: what is reserved in its current window, of this purpose or of all."""
 
 
 class Required(Strict):
@@ -72,7 +78,7 @@ class Properties(Strict):
     step: str
     reversibility: Literal["reversible", "compensable", "irreversible"]
     consequence: Literal["low", "medium", "high"]
-    amount_minor: Amount | None = None
+    amount_minor: OneAmount | None = None
     currency: str | None = None
     fields: tuple[str, ...] = ()
     template: str | None = None
@@ -93,6 +99,8 @@ class ResourceProperties(Strict):
     """The kind of the standing order over exactly this action, as the database says it and nobody else."""
     snapshot: dict[str, Json]
     requires: tuple[Required, ...]
+    given: Total = Field(default_factory=Total)
+    """What this subject has of this effect under this purpose already: completed, in flight and unknown."""
 
 
 class Resource(Strict):
@@ -125,10 +133,20 @@ class Reason(Strict):
     detail: str = ""
 
 
+Window = Literal["ever", "hour", "day", "month"]
+"""How long a limit counts: as long as its purpose lives, or by the calendar of the installation's zone."""
+
+
 class Volume(Strict):
-    """A limit that policy compared; the ledger reserves it at claim. `scope` is `purpose`."""
+    """A limit that policy compared; the ledger reserves its share at claim.
+
+    `scope`: counted under this purpose, over all purposes of the effect, or for this subject under this purpose. `name`
+    tells limits apart, so it holds kind, effect, scope, window and currency.
+    """
 
     name: str
+    scope: Literal["purpose", "effect", "subject"]
+    window: Window
     count: Count | None
     amount_minor: Amount | None
     currency: str | None
@@ -144,7 +162,9 @@ class Obligations(Strict):
     decide_within: Annotated[int, Field(ge=0, le=2_592_000)]
     execute_within: Annotated[int, Field(ge=0, le=2_592_000)]
     volume: tuple[Volume, ...]
+    """What does not fit waits, for the window or for a share; for one subject it is asked about again, and denied."""
     auto_budget: tuple[Volume, ...]
+    """What may go out without a person; what does not fit is asked about again. What was approved needs none of it."""
     verify: bool
 
 

@@ -26,7 +26,8 @@ currency_exact(properties, i) if {
 	data.remit.settings.currencies[currency] >= 0
 	currency == step[i].exactly.currency
 	currency == limits[step[i].effect].money.currency
-	currency == effect[i].volume.currency
+	some most in effect[i].volume
+	most.currency == currency
 	ask_currency(currency)
 }
 

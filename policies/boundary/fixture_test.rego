@@ -67,6 +67,7 @@ action(step, effect, reversibility, properties, requires) := {
 		"barred": null,
 		"snapshot": {"exists": true, "others": 0},
 		"requires": requires,
+		"given": {"count": 0, "amounts": {}},
 	}},
 }
 
@@ -80,6 +81,7 @@ question := {
 		"mandate": mandate,
 		"revoked": false,
 		"totals": {},
+		"used": {},
 		"proposal": {
 			"credit": {"count": 10, "amounts": {"USD": 10000}},
 			"annotate": {"count": 24, "amounts": {}},

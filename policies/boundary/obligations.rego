@@ -9,8 +9,8 @@ obligations[i] := {
 	"quorum": approval[i].quorum,
 	"decide_within": approval[i].decide_within,
 	"execute_within": effect[i].execute_within,
-	"volume": [mandate_volume(i), policy_volume(i)],
-	"auto_budget": [],
+	"volume": volume(i),
+	"auto_budget": auto_budget(i),
 	"verify": cell[i].verify,
 } if {
 	verdict[i] in {"allow", "needs_approval"}

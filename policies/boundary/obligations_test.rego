@@ -14,7 +14,7 @@ test_a_deny_obliges_to_nothing if {
 	}
 }
 
-test_an_allow_needs_no_approver_and_reserves_both_limits if {
+test_an_allow_needs_no_approver_and_reserves_every_limit_that_was_compared if {
 	decided([])[0].obligations == {
 		"hold_seconds": 0,
 		"release_by": [],
@@ -23,17 +23,34 @@ test_an_allow_needs_no_approver_and_reserves_both_limits if {
 		"decide_within": 0,
 		"execute_within": 86400,
 		"volume": [
-			{"name": "mandate:credit.issue", "count": 30, "amount_minor": 30000, "currency": "USD"},
-			{"name": "policy:credit.issue", "count": 500, "amount_minor": 500000, "currency": "USD"},
+			money("mandate", "purpose", "ever", 30, 30000),
+			money("policy", "purpose", "ever", 500, 500000),
+			money("policy", "effect", "day", 1000, 1000000),
+			money("per_subject", "subject", "ever", 3, 20000),
 		],
-		"auto_budget": [],
+		"auto_budget": [
+			money("ask_above", "purpose", "ever", 10, 10000),
+			money("bounds", "purpose", "ever", 200, 50000),
+			money("auto_budget", "effect", "day", 400, 100000),
+		],
 		"verify": true,
 	}
 }
 
+money(kind, scope, window, count, amount_minor) := {
+	"name": $"{kind}:credit.issue/{scope}/{window}/USD",
+	"scope": scope,
+	"window": window,
+	"count": count,
+	"amount_minor": amount_minor,
+	"currency": "USD",
+}
+
 test_limits_of_what_moves_no_money_have_no_amount if {
 	decided([])[1].obligations.volume[0] == {
-		"name": "mandate:account.annotate",
+		"name": "mandate:account.annotate/purpose/ever",
+		"scope": "purpose",
+		"window": "ever",
 		"count": 60,
 		"amount_minor": null,
 		"currency": null,

@@ -22,7 +22,7 @@ action_typed(action) if {
 	properties.reversibility in data.remit.settings.rows
 	properties.consequence in data.remit.settings.columns
 	texts(properties.fields)
-	whole_or_null(properties.amount_minor)
+	minor_or_null(properties.amount_minor)
 	text_or_null(properties.currency)
 	text_or_null(properties.template)
 	text_or_null(properties.promise)
@@ -35,6 +35,7 @@ resource_typed(action) if {
 	text_or_null(properties.barred)
 	is_boolean(properties.snapshot.exists)
 	whole(object.get(properties.snapshot, "others", 0))
+	total_typed(properties.given)
 	is_array(properties.requires)
 	every required in properties.requires {
 		is_string(required.step)

@@ -21,6 +21,7 @@ context_typed if {
 	is_array(input.subject.chain)
 	totals_typed(input.context.totals)
 	totals_typed(input.context.proposal)
+	totals_typed(input.context.used)
 }
 
 proposed(action) if input.context.proposal[action.action.properties.step].count > 0
@@ -28,10 +29,14 @@ proposed(action) if input.context.proposal[action.action.properties.step].count 
 totals_typed(totals) if {
 	is_object(totals)
 	every sum in totals {
-		whole(sum.count)
-		is_object(sum.amounts)
-		every amount in sum.amounts {
-			whole(amount)
-		}
+		total_typed(sum)
+	}
+}
+
+total_typed(sum) if {
+	whole(sum.count)
+	is_object(sum.amounts)
+	every amount in sum.amounts {
+		whole(amount)
 	}
 }

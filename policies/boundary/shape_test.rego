@@ -20,6 +20,7 @@ test_each_value_of_an_action_has_its_type if {
 test_each_value_of_a_subject_has_its_type if {
 	cases := {
 		"in_cohort": "true", "rejected_before": "no", "snapshot/exists": "yes", "snapshot/others": "0", "requires": {},
+		"given": {"count": 0}, "given/count": "0", "given/amounts": {"USD": "1"},
 	}
 	every path, value in cases {
 		malformed(replaced(concat("/", ["/evaluations/0/resource/properties", path]), value))
@@ -28,7 +29,7 @@ test_each_value_of_a_subject_has_its_type if {
 
 test_each_value_of_the_context_has_its_type if {
 	cases := {
-		"/context/now": "150", "/context/revoked": "false", "/context/totals": [], "/subject/id": 7,
+		"/context/now": "150", "/context/revoked": "false", "/context/totals": [], "/subject/id": 7, "/context/used": null,
 		"/subject/chain": {}, "/context/proposal/credit/count": null, "/context/proposal/credit/amounts/USD": "1",
 	}
 	every path, value in cases {
@@ -53,8 +54,12 @@ test_a_step_that_the_proposal_does_not_count_is_malformed if {
 }
 
 test_numbers_are_whole_and_bounded if {
-	every number in [1.5, -1, 9007199254740992] {
+	every number in [1.5, -1, 1000000000001, 18446744073709551617] {
 		malformed(replaced("/evaluations/0/action/properties/amount_minor", number))
+		malformed(replaced("/context/mandate/steps/0/exactly/amount_minor", number))
+	}
+	every number in [1.5, -1, 9007199254740992] {
+		malformed(replaced("/context/proposal/credit/amounts/USD", number))
 	}
 }
 

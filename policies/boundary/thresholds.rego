@@ -1,17 +1,30 @@
 package remit.boundary
 
 # METADATA
-# title: A whole proposal with what is already completed, in flight or unknown of its effect, by step
-planned[wanted.name] := {"count": proposal.count + given.count, "amounts": amounts} if {
+# title: What is proposed of an effect, over all steps that have it, so that no split brings it under a threshold
+proposed_of(name) := {"count": sum([one.count | some one in proposals]), "amounts": amounts} if {
+	steps := {wanted.name | some wanted in input.context.mandate.steps; wanted.effect == name}
+	proposals := [input.context.proposal[wanted] | some wanted in steps]
+	amounts := {currency: sum([one.amounts[currency] | some one in proposals]) |
+		some proposal in proposals
+		some currency, _ in proposal.amounts
+	}
+}
+
+# METADATA
+# title: The same with what is already completed, in flight or unknown of the effect
+planned[wanted.effect] := {"count": proposal.count + given.count, "amounts": amounts} if {
 	some wanted in input.context.mandate.steps
-	proposal := input.context.proposal[wanted.name]
+	proposal := proposed_of(wanted.effect)
 	given := total(wanted.effect)
 	currencies := object.keys(proposal.amounts) | object.keys(given.amounts)
 	amounts := {currency: amount |
 		some currency in currencies
-		amount := object.get(proposal.amounts, currency, 0) + object.get(given.amounts, currency, 0)
+		amount := amount_of(proposal, currency) + amount_of(given, currency)
 	}
 }
+
+amount_of(sums, currency) := object.get(sums.amounts, currency, 0)
 
 # A step that moves no money and comes after others is not asked about again: it can only follow what was asked about.
 follows(i) if {

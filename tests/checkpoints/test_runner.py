@@ -477,6 +477,7 @@ async def test_a_receipt_for_what_was_proved_absent_is_a_case(bench: Bench, toke
     """A sender that had been given up reports an acceptance: nothing moves, nothing is sent, a person is told."""
     lease, id_ = await one_credit(bench, tokens)
     (claimed,) = await bench.ledger.claim(lease, [id_], await bench.ledger.now(), 0.5, bench.runner._terms)
+    assert claimed.refused is None
 
     async def given_up() -> bool:
         await bench.sweep()

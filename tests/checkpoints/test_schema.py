@@ -59,6 +59,18 @@ async def test_a_database_of_another_tenant_or_environment_is_refused(empty_data
             await migrate(empty_database.owner_url, tenant=tenant, environment=environment)
 
 
+async def test_the_zone_is_set_once_and_by_a_name_that_postgres_knows(empty_database: Urls) -> None:
+    """Days are counted in the zone that the database was made with; another one, or a made-up one, is refused."""
+    made = {"tenant": "t", "environment": "sandbox"}
+    for zone in ("Mars/Olympus", "FOO+5"):
+        with pytest.raises(Misconfigured, match="Set REMIT_ZONE to an IANA name"):
+            await migrate(empty_database.owner_url, **made, zone=zone)
+    first = await migrate(empty_database.owner_url, **made, zone="Europe/Berlin")
+    assert await migrate(empty_database.owner_url, **made) == first
+    with pytest.raises(Misconfigured, match="counts its days in Europe/Berlin, not in UTC"):
+        await migrate(empty_database.owner_url, **made, zone="UTC")
+
+
 async def one_operation(bench: Bench, tokens: Tokens) -> int:
     lease = await bench.run_over(tokens, [OWN])
     (id_,) = await bench.propose(lease, "credit", [OWN])

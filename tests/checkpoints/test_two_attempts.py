@@ -14,8 +14,9 @@ import psycopg
 from remit.checkpoints.embedded_access import Urls
 from remit.tools.contracts import Sighting
 from remit.tools.ports import Claimed, Due, Lease, Receipt
+from remit.tools.receipts import _receipt
 from remit.tools.recovery import AFTER_ATTEMPT, Look, after_look
-from remit.tools.runner import _receipt, _settlement
+from remit.tools.runner import _settlement
 from remit.tools.states import Seen, Sight, State
 from tests.fixtures import Bench, Tokens, limited
 

@@ -97,6 +97,7 @@ def test_json_is_ascii(capsys: pytest.CaptureFixture[str]) -> None:
         (5, "EUR", "0.05 EUR"),
         (1_234_500, "USD", "12,345.00 USD"),
         (1_000, "JPY", "1,000 JPY"),
+        (1_250, "KWD", "1.250 KWD"),
     ],
 )
 def test_money_has_the_decimals_of_its_currency(amount: int, currency: str, text: str) -> None:

@@ -30,6 +30,7 @@ def test_without_any_variable_it_is_the_sandbox(clean: Path) -> None:
         ("opa_revision", "latest", "Give the revision that `python -m remit.policies.build` printed"),
         ("lease_seconds", "soon", "Give seconds, from 2 to 600"),
         ("lease_seconds", "0.5", "Give seconds, from 2 to 600"),
+        ("zone", "Berlin (summer)", "Use an IANA name such as Europe/Berlin"),
         ("tenant", "Two Words", "Use up to 40 small letters"),
         ("payments_url", "payments:80", "Give an address such as https://HOST:PORT"),
         ("model_name", "a b", "Give the name of a model without spaces"),

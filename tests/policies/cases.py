@@ -89,6 +89,7 @@ def action(
     barred: Any = None,
     snapshot: Mapping[str, Json] | None = None,
     requires: Sequence[Required] | None = None,
+    given: Total | None = None,
     effect: str | None = None,
     **properties: Any,
 ) -> Evaluation:
@@ -114,6 +115,7 @@ def action(
         barred=barred,
         snapshot={"exists": True, "others": 0} if snapshot is None else dict(snapshot),
         requires=done if requires is None else tuple(requires),
+        given=given or Total(),
     )
     return Evaluation(
         id=f"{step.name}-{customer}",
@@ -131,6 +133,7 @@ def question(
     grantors: Sequence[str] = ("support_manager",),
     totals: Mapping[str, Total] | None = None,
     proposal: Mapping[str, Total] | None = None,
+    used: Mapping[str, Total] | None = None,
 ) -> Question:
     """A question about these actions; by default each step proposes five, below every threshold."""
     chain = [Link(part="grantor", person=f"person-{one}", role=one) for one in grantors]
@@ -144,6 +147,7 @@ def question(
             revoked=revoked,
             totals=dict(totals or {}),
             proposal=proposed(mandate, 5) if proposal is None else dict(proposal),
+            used=dict(used or {}),
         ),
         evaluations=actions,
     )

@@ -22,7 +22,16 @@ NOTHING: dict[str, Json] = {
     "auto_budget": [],
     "verify": False,
 }
-VOLUME = [{"name": "mandate:credit.issue", "count": 1, "amount_minor": None, "currency": None}]
+VOLUME = [
+    {
+        "name": "mandate:credit.issue/purpose/ever",
+        "scope": "purpose",
+        "window": "ever",
+        "count": 1,
+        "amount_minor": None,
+        "currency": None,
+    }
+]
 ALLOW: dict[str, Json] = {
     "verdict": "allow",
     "reasons": [{"code": "matrix_allow"}],

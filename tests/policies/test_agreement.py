@@ -19,6 +19,7 @@ from remit.tools.states import Verdict
 from .cases import ANNOTATE, CREDIT, MANDATE, NOTIFY, action, changed, question, usd, with_limit, with_step
 
 QUESTIONS = 2_000
+BUDGET = "auto_budget:credit.issue/effect/day/USD"
 ODD_DOCUMENTS = 160
 
 ODD: tuple[Json, ...] = (
@@ -105,6 +106,7 @@ def some_question(chance: random.Random) -> Question:
         ),
         totals=chance.choice([{}, {"credit.issue": some_total(chance)}, {"email.send": some_total(chance)}]),
         proposal={step: some_total(chance) for step in ("credit", "annotate", "notify")},
+        used=chance.choice([{}, {}, {BUDGET: Total(count=400, amounts={"USD": chance.randint(0, 100_000)})}]),
     )
 
 
@@ -134,11 +136,12 @@ def some_total(chance: random.Random) -> Total:
 def some_action(chance: random.Random, mandate: Mandate, number: int) -> Evaluation:
     step = chance.choice(mandate.steps)
     odd: dict[str, Any] = chance.choice([
-        {}, {}, {}, {}, {"step": "extra"}, {"amount_minor": 999}, {"amount_minor": 0}, {"amount_minor": 10**15},
+        {}, {}, {}, {}, {"step": "extra"}, {"amount_minor": 999}, {"amount_minor": 0}, {"amount_minor": 10**12},
         {"currency": "EUR"}, {"currency": None}, {"fields": ("notes", "renewal_date")}, {"fields": ()},
         {"template": "other"}, {"promise": "other"}, {"consequence": "high"}, {"reversibility": "irreversible"},
         {"in_cohort": False}, {"rejected_before": True}, {"snapshot": {}}, {"snapshot": {"exists": True, "others": 2}},
         {"snapshot": {"exists": False, "others": 0}}, {"snapshot": {"exists": 1, "others": "0"}},
+        {"given": Total(count=chance.randint(0, 4), amounts={"USD": chance.choice([0, 19_000, 19_001])})},
         {"requires": ()}, {"requires": (Required(step="credit", fact="UNKNOWN", live=False),)},
     ])  # fmt: skip
     return action(step, 100 + number, **odd)

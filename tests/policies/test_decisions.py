@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,10 @@ DENIED: Mapping[str, Question] = {
     "mandate_not_live: too late": question(action(CREDIT), now=2_000),
     "mandate_not_live: revoked": question(action(CREDIT), revoked=True),
     "not_in_cohort: somebody else": question(action(CREDIT, in_cohort=False)),
+    "subject_limit: a fourth credit": question(action(CREDIT, given=Total(count=3))),
+    "subject_limit: more money than one may get": question(
+        action(CREDIT, given=Total(count=1, amounts={"USD": 19_001}))
+    ),
     "never_listed: the effect": question(action(CREDIT), mandate=changed(MANDATE, never=("credit.issue",))),
     "never_listed: the field": question(action(ANNOTATE), mandate=changed(MANDATE, never=("field:notes",))),
     "field_not_delegated: a field beside it": question(action(ANNOTATE, fields=("notes", "renewal_date"))),
@@ -127,7 +132,15 @@ async def test_a_deny_obliges_to_nothing_and_hides_no_reason(embedded: EmbeddedE
 FREE = changed(MANDATE, ask_above=AskAbove())
 FIRST = with_step(ANNOTATE, after=())
 
+DAILY = "auto_budget:credit.issue/effect/day/USD"
+
 ASKED: Mapping[str, Question] = {
+    "auto_budget: more than the day has left in number": question(
+        action(CREDIT), used={DAILY: Total(count=396)}
+    ),
+    "auto_budget: more than the day has left in money": question(
+        action(CREDIT), used={DAILY: Total(amounts={"USD": 95_001})}
+    ),
     "ask_above_count: the proposal": question(
         action(CREDIT), proposal=proposed(MANDATE, 5) | {"credit": Total(count=11)}
     ),
@@ -218,11 +231,25 @@ async def test_policy_raises_what_a_contract_plays_down(embedded: EmbeddedEngine
 
 
 async def test_every_limit_that_was_compared_is_reserved(embedded: EmbeddedEngine) -> None:
-    """The mandate's and the policy's limits come back under names that stay the same."""
+    """Limits and thresholds of mandate and policy come back under names that stay the same."""
     [decision] = (await embedded.ask(question(action(CREDIT)))).decisions
     assert decision.obligations.volume == (
-        Volume(name="mandate:credit.issue", count=30, amount_minor=30_000, currency="USD"),
-        Volume(name="policy:credit.issue", count=500, amount_minor=500_000, currency="USD"),
+        usd_limit("mandate", "purpose", "ever", 30, 30_000),
+        usd_limit("policy", "purpose", "ever", 500, 500_000),
+        usd_limit("policy", "effect", "day", 1_000, 1_000_000),
+        usd_limit("per_subject", "subject", "ever", 3, 20_000),
+    )
+    assert decision.obligations.auto_budget == (
+        usd_limit("ask_above", "purpose", "ever", 10, 10_000),
+        usd_limit("bounds", "purpose", "ever", 200, 50_000),
+        usd_limit("auto_budget", "effect", "day", 400, 100_000),
+    )
+
+
+def usd_limit(kind: str, scope: Any, window: Any, count: int, amount_minor: int) -> Volume:
+    name = f"{kind}:credit.issue/{scope}/{window}/USD"
+    return Volume(
+        name=name, scope=scope, window=window, count=count, amount_minor=amount_minor, currency="USD"
     )
 
 

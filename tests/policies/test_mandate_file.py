@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from remit.policies import in_words, parse_mandate, read_mandate
+from remit.policies.data import read_settings
 from remit.policies.yaml_nodes import MAX_BYTES
 from remit.tools.errors import Refused
 from remit.tools.mandates import AskAbove, Limit, Mandate, Money, Step, Who
 
-from .cases import MANDATES
+from .cases import MANDATES, copied, policy_data, with_data
 
 TEXT = """\
 mandate: 1
@@ -41,6 +42,27 @@ THRESHOLD = "more than 10 actions or more than 100.00 USD"
 
 def compiled(text: str) -> Mandate:
     return parse_mandate("m.yaml", text.encode())
+
+
+@pytest.mark.parametrize(
+    ("written", "minor"),
+    [("500 JPY", 500), ("1.250 KWD", 1250), ("11.85 USD", 1185), ("5.00 JPY", None), ("1.25 KWD", None)],
+)
+def test_each_currency_has_its_own_digits(tmp_path: Path, written: str, minor: int | None) -> None:
+    """(F52) Yen have no cents, dinars a thousand fils: whole minor units, and nothing that needs rounding."""
+    data = policy_data()
+    data["remit"]["settings"]["currencies"].update({"JPY": 0, "KWD": 3})
+    settings = read_settings(with_data(copied(tmp_path), data) / "boundary" / "data.json")
+    text = TEXT
+    for usual in ("300.00 USD", "100.00 USD", "10.00 USD"):
+        text = text.replace(usual, written)
+    if minor is None:
+        with pytest.raises(Refused, match="digits after the point"):
+            parse_mandate("m.yaml", text.encode(), settings=settings)
+        return
+    mandate = parse_mandate("m.yaml", text.encode(), settings=settings)
+    assert mandate.steps[0].exactly == Money(amount_minor=minor, currency=written[-3:])
+    assert written in " ".join(in_words(mandate))
 
 
 def test_the_manager_s_form_compiles_to_the_mandate() -> None:

@@ -88,6 +88,12 @@ def effect(name: str, **values: Any) -> Callable[[Any], None]:
     return lambda settings: settings["effects"][name].update(values)
 
 
+def policy_limit(**values: Any) -> Any:
+    """One limit of the policy's data, right unless `values` say otherwise."""
+    most = {"count": None, "amount_minor": None, "currency": None}
+    return {"scope": "effect", "window": "day", **most, **values}
+
+
 WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
     "an unknown field": effect("credit.issue", holdseconds=5),
     "a hold as text": effect("email.send", hold_seconds="5"),
@@ -97,8 +103,24 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
     "a quorum of none": effect("credit.issue", quorum=0),
     "an unbounded bounded effect": effect("credit.issue", bounds=None),
     "another autonomy": effect("credit.issue", autonomy="full"),
-    "money without a total": effect(
-        "credit.issue", volume={"count": 1, "amount_minor": None, "currency": None}
+    "money without a total": effect("credit.issue", volume=[policy_limit(count=1)]),
+    "a limit of nothing": effect("credit.issue", auto_budget=[policy_limit()]),
+    "an amount without its currency": effect("credit.issue", auto_budget=[policy_limit(amount_minor=1)]),
+    "an amount where no money moves": effect(
+        "email.send", auto_budget=[policy_limit(amount_minor=1, currency="USD")]
+    ),
+    "the same limit twice": effect("email.send", volume=[policy_limit(count=1), policy_limit(count=2)]),
+    "two limits of one subject": effect(
+        "credit.issue", per_subject=[{"count": n, "amount_minor": None, "currency": None} for n in (1, 2)]
+    ),
+    "no limit at all": effect("email.send", volume=[]),
+    "another scope": effect("email.send", volume=[policy_limit(count=1, scope="subject")]),
+    "another window": effect("email.send", volume=[policy_limit(count=1, window="week")]),
+    "an amount beyond the bound": effect(
+        "credit.issue", volume=[policy_limit(amount_minor=10**12 + 1, currency="USD")]
+    ),
+    "an automatic budget of an autonomous effect": effect(
+        "account.annotate", auto_budget=[policy_limit(count=1)]
     ),
     "a cell that denies nothing": lambda settings: settings["matrix"]["reversible"].pop("high"),
     "a missing row": lambda settings: settings["matrix"].pop("irreversible"),
@@ -107,6 +129,8 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
         {"account.close": {"count": 1, "each": {}, "total": {}}}
     ),
     "a currency with other digits": lambda settings: settings["currencies"].update({"USD": 3}),
+    "yen with cents": lambda settings: settings["currencies"].update({"JPY": 2}),
+    "dinars with cents": lambda settings: settings["currencies"].update({"KWD": 2}),
 }
 
 

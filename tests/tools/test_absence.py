@@ -37,6 +37,7 @@ def due(after: float, *, ended: bool = True, company: float = 0.0) -> Due:
         senders_ended=ended,
         first_sent=LAST,
         receipt_accepted=False,
+        key_answered=False,
         now=LAST + timedelta(seconds=after),
         company_now=LAST + timedelta(seconds=company),
     )

@@ -7,6 +7,8 @@ CREATE TABLE installation (
     id text NOT NULL CHECK (id ~ '^[a-z0-9-]{4,40}$'),
     tenant text NOT NULL,
     environment text NOT NULL CHECK (environment IN ('sandbox', 'staging', 'production')),
+    -- An IANA name: days and months of limits are this zone's.
+    zone text NOT NULL DEFAULT 'UTC',
     clock_offset interval NOT NULL DEFAULT '0' CHECK (clock_offset >= '0'),
     system_identifier text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
@@ -147,7 +149,7 @@ CREATE TABLE operations (
     action_hash text NOT NULL,
     snapshot jsonb NOT NULL,
     requires text[] NOT NULL,
-    amount_minor bigint,
+    amount_minor bigint CHECK (amount_minor BETWEEN 0 AND 1000000000000),
     currency text,
     reversibility text NOT NULL,
     consequence text NOT NULL,
@@ -203,7 +205,6 @@ CREATE TABLE gates (
     opened_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (operation_id, kind)
 );
-CREATE INDEX gates_limit ON gates (operation_id) WHERE kind = 'limit';
 
 CREATE TABLE proposals (
     run_id text NOT NULL REFERENCES runs,
@@ -338,22 +339,6 @@ CREATE TABLE cases (
 );
 CREATE UNIQUE INDEX cases_open ON cases (operation_id, code) WHERE closed_at IS NULL AND operation_id IS NOT NULL;
 CREATE INDEX cases_run ON cases (run_id) WHERE closed_at IS NULL;
-
--- What fits a volume limit, counted once per claim; UNKNOWN keeps its share.
-CREATE TABLE limit_usage (
-    purpose text NOT NULL,
-    name text NOT NULL,
-    count bigint NOT NULL DEFAULT 0 CHECK (count >= 0),
-    amount_minor bigint NOT NULL DEFAULT 0 CHECK (amount_minor >= 0),
-    PRIMARY KEY (purpose, name)
-);
-CREATE TABLE reservations (
-    operation_id bigint NOT NULL REFERENCES operations,
-    purpose text NOT NULL,
-    name text NOT NULL,
-    amount_minor bigint NOT NULL,
-    PRIMARY KEY (operation_id, name)
-);
 
 CREATE TABLE statements (
     run_id text NOT NULL REFERENCES runs,

@@ -14,6 +14,8 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'Only a sandbox database has a clock that moves. Nothing was changed.' USING ERRCODE = 'RM002';
     END IF;
+    -- Windows of limits are company time, and gates end by real time.
+    UPDATE gates SET until = until - make_interval(secs => p_seconds) WHERE kind = 'limit' AND until < '9999-12-31T00:00:00Z';
     RETURN clock();
 END $$;
 

@@ -18,7 +18,9 @@ LANGUAGE sql STABLE AS $$
         ELSE coalesce(
             remit.requirement_obstacle(o.requires),
             CASE WHEN remit.door_shut(o.receivers) THEN 'receiver' END,
-            (SELECT g.kind FROM remit.gates g WHERE g.operation_id = o.id AND g.until > clock_timestamp() ORDER BY g.kind LIMIT 1),
+            -- A window turns by itself; a limit of the whole purpose is used up until somebody's share comes back.
+            (SELECT CASE WHEN g.kind = 'limit' AND g.until < '9999-12-31T00:00:00Z' THEN 'limit_window' ELSE g.kind END
+             FROM remit.gates g WHERE g.operation_id = o.id AND g.until > clock_timestamp() ORDER BY g.kind LIMIT 1),
             CASE WHEN (o.obligations ->> 'hold_seconds')::integer > 0 AND coalesce(o.hold_until > remit.clock(), true)
                  THEN 'hold' ELSE 'ready' END)
     END

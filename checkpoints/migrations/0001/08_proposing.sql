@@ -193,7 +193,9 @@ BEGIN
                                        policy_revision text, decision_id text, closed_detail text)
     WHERE o.id = r.id AND o.run_id = p_run AND o.state = 'PENDING';
     DELETE FROM gates g USING jsonb_to_recordset(p_rows) r (id bigint), operations o
-    WHERE o.id = r.id AND o.run_id = p_run AND g.operation_id = o.id AND g.kind = 'policy' AND o.verdict IS NOT NULL;
+    WHERE o.id = r.id AND o.run_id = p_run AND g.operation_id = o.id AND o.verdict IS NOT NULL
+      -- Which limits hold is part of the verdict: the next claim compares with those.
+      AND g.kind IN ('policy', 'limit');
     PERFORM keep_questions(p_run, p_rows);
     PERFORM cancel_empty_approvals();
 END $$;

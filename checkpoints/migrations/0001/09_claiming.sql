@@ -9,10 +9,10 @@ CREATE FUNCTION claim(p_run text, p_token bigint, p_worker text, p_ids bigint[],
 RETURNS TABLE (operation_id bigint, refused text, attempt_id bigint, number integer, wire_key text, send_within double precision)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 #variable_conflict use_column
-DECLARE o operations; terms jsonb; last_moment timestamptz; ready bigint[] := '{}'; moments timestamptz[] := '{}';
+DECLARE o operations; terms jsonb; last_moment timestamptz; ready bigint[] := '{}'; moments timestamptz[] := '{}'; moment timestamptz;
         probed text[] := '{}';
 BEGIN
-    PERFORM begin_claim(p_run, p_token, p_worker, p_ids);
+    moment := begin_claim(p_run, p_token, p_worker, p_ids);
     FOR o IN SELECT * FROM operations WHERE id = ANY (p_ids) AND run_id = p_run ORDER BY id FOR UPDATE SKIP LOCKED LOOP
         operation_id := o.id;
         terms := p_contracts -> o.tool;
@@ -26,7 +26,7 @@ BEGIN
             WHEN budget_spent(o, terms) THEN 'budget'
             WHEN o.receivers[1] = ANY (probed) THEN 'receiver'
             WHEN last_moment <= clock_timestamp() THEN 'too_late'
-            WHEN NOT reserve(o) THEN 'limit' END;
+            ELSE reserve(o, moment) END;
         IF refused IN ('budget', 'no_contract') THEN
             PERFORM open_case(o, refused, CASE refused WHEN 'budget' THEN 'tried as often, or for as long, as its contract allows'
                                                        ELSE 'its tool is in no catalogue any more' END);
@@ -40,13 +40,16 @@ BEGIN
             RETURN NEXT;
         END IF;
     END LOOP;
+    PERFORM wake_waiting(ARRAY(SELECT DISTINCT r.bucket FROM reservations r WHERE r.operation_id = ANY (ready)), cardinality(ready));
     RETURN QUERY
     SELECT b.operation_id, NULL, b.attempt_id, b.number, b.wire_key, extract(epoch FROM b.send_by - clock_timestamp())::double precision
     FROM begin_attempts(p_token, p_worker, ready, moments, p_contracts) b;
 END $$;
 
-CREATE FUNCTION begin_claim(p_run text, p_token bigint, p_worker text, p_ids bigint[]) RETURNS void
+-- Returns the company's time of this claim: all its shares are of the windows that hold this moment.
+CREATE FUNCTION begin_claim(p_run text, p_token bigint, p_worker text, p_ids bigint[]) RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE moment timestamptz;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(boundary_lock());
     -- With one snapshot for the whole transaction, a claim that waited for a stop would not see it.
@@ -57,7 +60,9 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
     PERFORM check_lease(p_run, p_token);
     PERFORM check_worker(p_worker);
-    PERFORM lock_limits(p_ids);
+    moment := clock();
+    PERFORM lock_limits(p_run, p_ids, moment);
+    RETURN moment;
 END $$;
 
 -- The same over attempts and revisions of one generation.
@@ -105,64 +110,6 @@ LANGUAGE sql STABLE AS $$
          FROM remit.attempts a WHERE a.operation_id = o.id AND o.state = 'UNKNOWN' AND NOT a.no_effect))
     FROM remit.installation i
 $$;
-
--- Buckets of the whole batch are locked first and in sorted order: two batches cannot wait for each other in a circle.
-CREATE FUNCTION lock_limits(p_ids bigint[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-BEGIN
-    INSERT INTO limit_usage (purpose, name)
-    SELECT DISTINCT o.purpose, v ->> 'name' FROM operations o, jsonb_array_elements(o.obligations -> 'volume') v
-    WHERE o.id = ANY (p_ids) ORDER BY 1, 2 ON CONFLICT DO NOTHING;
-    PERFORM FROM limit_usage u
-    WHERE (u.purpose, u.name) IN (SELECT o.purpose, v ->> 'name' FROM operations o, jsonb_array_elements(o.obligations -> 'volume') v
-                                  WHERE o.id = ANY (p_ids))
-    ORDER BY u.purpose, u.name FOR UPDATE;
-END $$;
-
--- Takes the operation's share of every limit that policy compared, or none and a gate.
-CREATE FUNCTION reserve(o operations) RETURNS boolean
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-BEGIN
-    IF EXISTS (SELECT FROM reservations r WHERE r.operation_id = o.id) THEN
-        RETURN true;
-    ELSIF EXISTS (
-        SELECT FROM jsonb_array_elements(o.obligations -> 'volume') v
-        JOIN limit_usage u ON u.purpose = o.purpose AND u.name = v ->> 'name'
-        WHERE u.count + 1 > (v ->> 'count')::bigint
-           OR u.amount_minor + coalesce(o.amount_minor, 0) > (v ->> 'amount_minor')::bigint
-           OR ((v ->> 'currency') IS NOT NULL AND (v ->> 'currency') IS DISTINCT FROM o.currency))
-    THEN
-        INSERT INTO gates (operation_id, kind, detail) VALUES (o.id, 'limit', 'the volume limit of this purpose is used up')
-        ON CONFLICT DO NOTHING;
-        RETURN false;
-    END IF;
-    WITH taken AS (
-        INSERT INTO reservations (operation_id, purpose, name, amount_minor)
-        SELECT DISTINCT o.id, o.purpose, v ->> 'name', coalesce(o.amount_minor, 0) FROM jsonb_array_elements(o.obligations -> 'volume') v
-        RETURNING purpose, name, amount_minor)
-    UPDATE limit_usage u SET count = u.count + 1, amount_minor = u.amount_minor + t.amount_minor
-    FROM taken t WHERE u.purpose = t.purpose AND u.name = t.name;
-    RETURN true;
-END $$;
-
--- What certainly had no effect gives its share back, and what waited for a share is tried again; UNKNOWN keeps its own.
--- Called last, after all operations of a call are locked, with buckets in sorted order.
-CREATE FUNCTION release_reservations(p_operations bigint[]) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-BEGIN
-    PERFORM FROM limit_usage u
-    WHERE (u.purpose, u.name) IN (SELECT r.purpose, r.name FROM reservations r WHERE r.operation_id = ANY (p_operations))
-    ORDER BY u.purpose, u.name FOR UPDATE;
-    WITH gone AS (
-        DELETE FROM reservations WHERE operation_id = ANY (p_operations) RETURNING purpose, name, amount_minor
-    ), shares AS (
-        SELECT purpose, name, count(*) AS count, sum(amount_minor)::bigint AS amount_minor FROM gone GROUP BY 1, 2
-    ), back AS (
-        UPDATE limit_usage u SET count = u.count - s.count, amount_minor = u.amount_minor - s.amount_minor
-        FROM shares s WHERE u.purpose = s.purpose AND u.name = s.name RETURNING u.purpose)
-    DELETE FROM gates g USING operations o, back b
-    WHERE g.kind = 'limit' AND o.id = g.operation_id AND o.purpose = b.purpose;
-END $$;
 
 -- Before each group: which of these attempts may still begin. Orders, mandate, approval, lease, the receiver's door, and
 -- whether somebody wants it back, read afresh.
