@@ -235,13 +235,13 @@ WHERE run_id = %(run)s AND closed IN ('denied', 'rejected') GROUP BY 1, 2, subje
 SELECT * FROM remit.whoami(%(secret)s)
 
 -- name: mint_token
-SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s) AS expires_at
+SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s, %(natural_person)s) AS expires_at
 
 -- name: revoke_token
-SELECT remit.revoke_token(%(secret)s, %(id)s)
+SELECT remit.revoke_token(%(secret)s, %(id)s) AS voided
 
 -- name: tokens
-SELECT id, person, role, minted_by, created_at, expires_at, revoked_at, expires_at <= remit.clock() AS expired FROM remit.tokens ORDER BY created_at
+SELECT id, person, natural_person, role, minted_by, created_at, expires_at, revoked_at, expires_at <= remit.clock() AS expired FROM remit.tokens ORDER BY created_at
 
 -- name: grant_mandate
 SELECT * FROM remit.grant_mandate(%(secret)s, %(hash)s, %(document)s, %(subjects)s)
@@ -258,6 +258,12 @@ SELECT subject FROM remit.mandate_subjects WHERE mandate_hash = %(mandate)s ORDE
 
 -- name: decide
 SELECT * FROM remit.decide(%(secret)s, %(approval)s, %(set_hash)s, %(decision)s, %(only)s, %(rationale)s)
+
+-- name: unapprove
+SELECT * FROM remit.unapprove(%(secret)s, %(approval)s, %(only)s, %(rationale)s)
+
+-- name: edit
+SELECT remit.edit(%(secret)s, %(operation)s, %(version)s, %(intent)s, %(rationale)s) AS outcome
 
 -- name: approvals
 SELECT a.*, r.purpose, r.agent, r.owner, m.grantor, a.decide_by <= remit.clock() AS late,

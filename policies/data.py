@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from remit.tools.actions import Strict
 from remit.tools.errors import Misconfigured
 from remit.tools.mandates import Minor
+from remit.tools.questions import OnExpiry
 
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 EffectId = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]
@@ -65,7 +66,9 @@ class Effect(Strict):
     hold_seconds: Annotated[int, Field(ge=0, le=604_800)]
     approvers: Annotated[tuple[str, ...], Field(min_length=1)]
     quorum: Annotated[int, Field(ge=1, le=5)]
+    quorum_of: dict[str, Annotated[int, Field(ge=1, le=5)]]
     decide_within: Seconds
+    on_expiry: OnExpiry | None
     execute_within: Seconds
     volume: PolicyVolume
 
@@ -78,7 +81,15 @@ class Effect(Strict):
             raise ValueError(
                 "volume needs amount_minor and currency where money moves, and neither elsewhere"
             )
+        if not set(self.quorum_of) <= set(self.approvers) or sum(self.quorum_of.values()) > self.quorum:
+            raise ValueError("quorum_of names approvers, and no more of them than the quorum is")
         return self
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Every role that may be asked about this effect, at first or after an escalation."""
+        later = () if self.on_expiry is None else self.on_expiry.approvers
+        return frozenset({*self.approvers, *later})
 
 
 class Ceiling(Strict):
@@ -107,10 +118,11 @@ class Settings(Strict):
             raise ValueError("the matrix needs a cell for each row and column")
         if foreign := {effect for role in self.roles.values() for effect in role} - set(self.effects):
             raise ValueError(f"roles delegate effects that are not listed: {sorted(foreign)}")
-        if foreign := {role for effect in self.effects.values() for role in effect.approvers} - set(
-            self.roles
-        ):
+        approvers = {role for effect in self.effects.values() for role in effect.asked}
+        if foreign := approvers - set(self.roles):
             raise ValueError(f"approvers that are no role: {sorted(foreign)}")
+        if "administrator" in approvers:
+            raise ValueError("administrators make identities, so they approve nothing")
         for currency, digits in self.currencies.items():
             if get_currency_precision(currency) != digits:
                 raise ValueError(

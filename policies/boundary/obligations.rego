@@ -6,7 +6,9 @@ obligations[i] := {
 	"hold_seconds": hold(i),
 	"approvers": approval[i].approvers,
 	"quorum": approval[i].quorum,
+	"quorum_of": approval[i].quorum_of,
 	"decide_within": approval[i].decide_within,
+	"on_expiry": approval[i].on_expiry,
 	"execute_within": effect[i].execute_within,
 	"volume": [mandate_volume(i), policy_volume(i)],
 	"auto_budget": [],
@@ -21,7 +23,9 @@ obligations[i] := {
 	"hold_seconds": 0,
 	"approvers": [],
 	"quorum": 0,
+	"quorum_of": {},
 	"decide_within": 0,
+	"on_expiry": null,
 	"execute_within": 0,
 	"volume": [],
 	"auto_budget": [],
@@ -36,4 +40,4 @@ hold(i) := effect[i].hold_seconds if {
 
 approval[i] := effect[i] if verdict[i] == "needs_approval"
 
-approval[i] := {"approvers": [], "quorum": 0, "decide_within": 0} if verdict[i] == "allow"
+approval[i] := {"approvers": [], "quorum": 0, "quorum_of": {}, "decide_within": 0, "on_expiry": null} if verdict[i] == "allow"

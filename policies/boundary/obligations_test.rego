@@ -5,7 +5,9 @@ test_a_deny_obliges_to_nothing if {
 		"hold_seconds": 0,
 		"approvers": [],
 		"quorum": 0,
+		"quorum_of": {},
 		"decide_within": 0,
+		"on_expiry": null,
 		"execute_within": 0,
 		"volume": [],
 		"auto_budget": [],
@@ -18,7 +20,9 @@ test_an_allow_needs_no_approver_and_reserves_both_limits if {
 		"hold_seconds": 0,
 		"approvers": [],
 		"quorum": 0,
+		"quorum_of": {},
 		"decide_within": 0,
+		"on_expiry": null,
 		"execute_within": 86400,
 		"volume": [
 			{"name": "mandate:credit.issue", "count": 30, "amount_minor": 30000, "currency": "USD"},
@@ -42,6 +46,8 @@ test_an_approval_names_its_roles_and_its_time if {
 	must := decided(replaced("/context/proposal/credit/count", 11))[0].obligations
 	must.approvers == ["finance_lead"]
 	must.quorum == 1
+	must.quorum_of == {}
+	must.on_expiry == null
 	must.decide_within == 86400
 }
 

@@ -3,12 +3,14 @@
 CREATE FUNCTION run_ready(p_run text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     WITH mine AS (
-        SELECT remit.obstacle(o) AS obstacle, o.hold_until, o.run_id = p_run AS own, EXISTS (
+        SELECT o.id, o.action_hash, o.mandate_hash, remit.obstacle(o) AS obstacle, o.hold_until, o.run_id = p_run AS own, EXISTS (
                    SELECT FROM remit.gates g WHERE g.operation_id = o.id AND g.kind = 'policy' AND g.until > clock_timestamp()) AS silent
         FROM remit.concerns c JOIN remit.operations o ON o.id = c.operation_id
         WHERE c.run_id = p_run AND o.state NOT IN ('SETTLED', 'CLOSED'))
     SELECT (coalesce(bool_or(own AND (obstacle IN ('ready', 'stop', 'mandate') OR (obstacle = 'hold' AND hold_until IS NULL)
-                            OR (obstacle = 'policy' AND NOT silent))), false)
+                            OR (obstacle = 'policy' AND NOT silent)
+                            -- A grant was taken back or is not enough any more, or there is room for another request.
+                            OR (obstacle = 'approval' AND NOT remit.asked_about(id, action_hash) AND remit.may_ask(mandate_hash)))), false)
         OR NOT EXISTS (SELECT FROM mine WHERE obstacle NOT IN ('requirement_lost', 'case', 'limit'))
         -- What was planned and not read or judged yet: a receiver or policy gave no answer.
         OR EXISTS (SELECT FROM remit.proposals p WHERE p.run_id = p_run AND p.outcome IS NULL)
