@@ -138,7 +138,12 @@ class People:
     ) -> None:
         """Put another intent in the place of an action that waits for approval. Raises Refused, code of NOT_EDITED."""
         outcome = await self._database.value(
-            "edit", secret=secret, operation=operation, version=version, intent=json(intent), rationale=rationale
+            "edit",
+            secret=secret,
+            operation=operation,
+            version=version,
+            intent=json(intent),
+            rationale=rationale,
         )
         if outcome in NOT_EDITED:
             raise Refused(NOT_EDITED[outcome], code=outcome)

@@ -280,8 +280,28 @@ FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id WHE
 GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY count(*)
 
 -- name: approval_items
-SELECT i.*, o.key, o.revision, o.step, o.subject, o.effect, o.tool, o.tool_version, o.intent, o.request, o.relied_on, o.state, o.closed, o.reasons
-FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id WHERE i.approval_id = %(approval)s ORDER BY o.step, o.subject
+SELECT i.*, o.key, o.revision, o.version, o.step, o.subject, o.effect, o.tool, o.tool_version, o.mandate_hash, o.intent, o.request, o.relied_on,
+       o.state, o.closed, o.reasons, e.person AS edited_by, (
+           SELECT v.voided_why FROM remit.approval_items v JOIN remit.approvals x ON x.id = v.approval_id
+           WHERE v.operation_id = o.id AND v.approval_id <> i.approval_id AND v.decision = 'voided' ORDER BY x.asked_at DESC LIMIT 1) AS void_before
+FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id
+LEFT JOIN remit.operations p ON p.key = o.key AND p.revision = o.revision - 1 LEFT JOIN remit.edits e ON e.operation_id = p.id
+WHERE i.approval_id = %(approval)s ORDER BY o.step, o.subject
+
+-- name: asked_before
+SELECT i.operation_id, b.id, b.revision, b.tool, b.tool_version, b.mandate_hash, b.intent, b.request, b.relied_on, b.closed
+FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id CROSS JOIN LATERAL (
+    SELECT p.* FROM remit.operations p WHERE p.key = o.key AND p.revision < o.revision
+      AND EXISTS (SELECT FROM remit.approval_items x WHERE x.operation_id = p.id) ORDER BY p.revision DESC LIMIT 1) b
+WHERE i.approval_id = %(approval)s
+
+-- name: left_out
+SELECT s.step, s.closed, s.obstacle, CASE WHEN s.closed = 'denied' THEN s.closed_detail END AS detail, remit.asked_about(s.id, s.action_hash) AS asked,
+       count(*) AS count, min(s.subject) AS first
+FROM remit.standing s WHERE s.run_id = (SELECT a.run_id FROM remit.approvals a WHERE a.id = %(approval)s)
+  AND NOT EXISTS (SELECT FROM remit.approval_items i WHERE i.approval_id = %(approval)s AND i.operation_id = s.id)
+  AND NOT EXISTS (SELECT FROM remit.operations l WHERE l.key = s.key AND l.revision > s.revision)
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 6, 1
 
 -- name: stop
 SELECT * FROM remit.stop(%(secret)s, %(scope)s, %(value)s, %(reason)s)
@@ -395,3 +415,21 @@ SELECT p.outcome, p.code, count(DISTINCT (p.step, p.subject)) AS count, array_ag
 FROM remit.proposals p JOIN remit.operations o ON o.id = p.operation_id
 WHERE p.run_id = %(run)s AND p.outcome IN ('done', 'same', 'conflict') AND (p.outcome = 'conflict' OR o.run_id <> p.run_id)
 GROUP BY 1, 2 ORDER BY 1, 2
+
+-- name: take_notices
+SELECT * FROM remit.take_notices(%(limit)s, %(seconds)s)
+
+-- name: notices_told
+SELECT remit.notices_told(%(ids)s)
+
+-- name: notices_failed
+SELECT remit.notices_failed(%(ids)s, %(error)s)
+
+-- name: notices
+SELECT id, kind, about, run_id, data, at, due_at, tries, told_at, error,
+       told_at IS NULL AND at <= clock_timestamp() - remit.longest_told() AS given_up
+FROM remit.notices WHERE %(all)s OR told_at IS NULL ORDER BY at DESC, id LIMIT %(limit)s
+
+-- name: untold
+SELECT count(*) AS count, min(at) AS since, (array_agg(error ORDER BY due_at DESC))[1] AS error
+FROM remit.notices WHERE told_at IS NULL AND tries > 0 AND error IS NOT NULL

@@ -86,6 +86,15 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
     "nobody may approve": effect("credit.issue", approvers=[]),
     "an approver that is no role": effect("credit.issue", approvers=["nobody"]),
     "a quorum of none": effect("credit.issue", quorum=0),
+    "a quorum of a role that is not asked": effect("credit.issue", quorum_of={"support_manager": 1}),
+    "a quorum of roles that is more than the quorum": effect("credit.issue", quorum_of={"finance_lead": 2}),
+    "an administrator who approves": effect("credit.issue", approvers=["administrator"]),
+    "an escalation to administrators": effect(
+        "credit.issue", on_expiry={"approvers": ["administrator"], "quorum": 1, "decide_within": 60}
+    ),
+    "an escalation without a time": effect(
+        "credit.issue", on_expiry={"approvers": ["finance_lead"], "quorum": 1, "decide_within": 0}
+    ),
     "an unbounded bounded effect": effect("credit.issue", bounds=None),
     "another autonomy": effect("credit.issue", autonomy="full"),
     "money without a total": effect(
@@ -198,3 +207,20 @@ def test_the_metadata_names_the_entrypoint(opa: str) -> None:
     assert [[part["value"] for part in path] for path in marked] == [
         ["data", "remit", "boundary", "decisions"]
     ]
+
+
+async def test_who_is_asked_of_which_role_and_what_happens_on_expiry_is_policys_data(
+    policy_folder: Path,
+) -> None:
+    """A quorum of roles and an escalation are obligations of the decision, from the data alone."""
+    data = policy_data()
+    later = {"approvers": ["support_manager"], "quorum": 1, "decide_within": 600}
+    roles = {"finance_lead": 1, "support_manager": 1}
+    data["remit"]["settings"]["effects"]["credit.issue"].update(
+        approvers=list(roles), quorum=2, quorum_of=roles, on_expiry=later, autonomy="supervised", bounds=None
+    )
+    engine = EmbeddedEngine(with_data(policy_folder, data))
+    (decision,) = (await engine.ask(question(action(CREDIT)))).decisions
+    assert (decision.verdict, decision.obligations.quorum_of) == (Verdict.NEEDS_APPROVAL, roles)
+    assert decision.obligations.on_expiry is not None
+    assert decision.obligations.on_expiry.model_dump(mode="json") == later

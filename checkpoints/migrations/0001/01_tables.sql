@@ -272,6 +272,8 @@ CREATE TABLE approvals (
     escalated_from text REFERENCES approvals,
     asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     decide_by timestamptz NOT NULL,
+    -- When a tenth of the time to decide is left: people are told that nobody has decided yet.
+    remind_at timestamptz NOT NULL,
     execute_within interval NOT NULL,
     status text NOT NULL DEFAULT 'OPEN' CHECK (status IN ('OPEN', 'DECIDED', 'EXPIRED', 'ESCALATED', 'CANCELLED')),
     closed_at timestamptz

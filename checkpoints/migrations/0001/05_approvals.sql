@@ -50,11 +50,11 @@ BEGIN
         EXIT WHEN NOT may_ask(asked.mandate_hash);
         number := number + 1;
         new_id := p_new_id || CASE WHEN number = 1 THEN '' ELSE number::text END;
-        INSERT INTO approvals (id, run_id, mandate_hash, set_hash, roles, quorum, quorum_of, terms, on_expiry, decide_by, execute_within)
+        INSERT INTO approvals (id, run_id, mandate_hash, set_hash, roles, quorum, quorum_of, terms, on_expiry, decide_by, remind_at, execute_within)
         VALUES (new_id, p_run, asked.mandate_hash, set_hash(asked.hashes),
                 ARRAY(SELECT jsonb_array_elements_text(asked.terms -> 'approvers')), greatest((asked.terms ->> 'quorum')::integer, 1),
                 asked.terms -> 'quorum_of', asked.terms, asked.on_expiry,
-                clock() + make_interval(secs => asked.decide_within), make_interval(secs => asked.execute_within));
+                clock() + make_interval(secs => asked.decide_within), clock() + make_interval(secs => asked.decide_within * 0.9), make_interval(secs => asked.execute_within));
         INSERT INTO approval_items (approval_id, operation_id, action_hash)
         SELECT new_id, o.id, o.action_hash FROM operations o WHERE o.id = ANY (asked.ids);
         RETURN NEXT new_id;
@@ -165,13 +165,13 @@ END $$;
 -- and so is what was granted but not begun in time.
 CREATE FUNCTION expire_approvals() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-DECLARE a approvals; expired bigint;
+DECLARE late approvals; expired bigint;
 BEGIN
     PERFORM FROM operations WHERE id IN (
         SELECT i.operation_id FROM approval_items i JOIN approvals a ON a.id = i.approval_id WHERE a.status = 'OPEN' AND a.decide_by <= clock())
     ORDER BY id FOR UPDATE;
-    FOR a IN SELECT * FROM approvals WHERE status = 'OPEN' AND decide_by <= clock() AND on_expiry IS NOT NULL ORDER BY id FOR UPDATE LOOP
-        PERFORM escalate(a);
+    FOR late IN SELECT * FROM approvals WHERE status = 'OPEN' AND decide_by <= clock() AND on_expiry IS NOT NULL ORDER BY id FOR UPDATE LOOP
+        PERFORM escalate(late);
     END LOOP;
     UPDATE approvals SET status = 'EXPIRED', closed_at = clock_timestamp() WHERE status = 'OPEN' AND decide_by <= clock();
     UPDATE operations o SET state = 'CLOSED', closed = 'expired', version = version + 1,

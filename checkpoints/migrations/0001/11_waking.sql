@@ -40,12 +40,12 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- What time alone brings about, in one call: expiries, cancellations under an order, ends of mandates and runs, lost
--- senders. One sweep at a time is enough; another one has it done for it.
+-- senders, and who is to be told of an approval that is about to expire. One sweep at a time is enough; another one has it done for it.
 CREATE FUNCTION tidy() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock(boundary_lock() + 1) THEN
         RETURN 0;
     END IF;
-    RETURN lose_senders() + expire_approvals() + cancel_stopped() + close_dead_mandates() + close_orphans();
+    RETURN lose_senders() + tell_expiring() + expire_approvals() + cancel_stopped() + close_dead_mandates() + close_orphans();
 END $$;

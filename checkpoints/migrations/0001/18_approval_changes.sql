@@ -48,13 +48,13 @@ $$;
 -- Nobody decided in time, and policy names others: they are asked about what is still undecided, once.
 CREATE FUNCTION escalate(a approvals) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-DECLARE left_over bigint[] := chosen_actions(a.id, NULL);
+DECLARE left_over bigint[] := chosen_actions(a.id, NULL); seconds double precision := a.on_expiry ->> 'decide_within';
 BEGIN
     UPDATE approvals SET status = 'ESCALATED', closed_at = clock_timestamp() WHERE id = a.id;
-    INSERT INTO approvals (id, run_id, mandate_hash, set_hash, roles, quorum, quorum_of, terms, escalated_from, decide_by, execute_within)
+    INSERT INTO approvals (id, run_id, mandate_hash, set_hash, roles, quorum, quorum_of, terms, escalated_from, decide_by, remind_at, execute_within)
     SELECT a.id || 'x', a.run_id, a.mandate_hash, set_hash(array_agg(o.action_hash)),
            ARRAY(SELECT jsonb_array_elements_text(a.on_expiry -> 'approvers')), greatest((a.on_expiry ->> 'quorum')::integer, 1), '{}',
-           a.terms, a.id, clock() + make_interval(secs => (a.on_expiry ->> 'decide_within')::double precision), a.execute_within
+           a.terms, a.id, clock() + make_interval(secs => seconds), clock() + make_interval(secs => seconds * 0.9), a.execute_within
     FROM operations o WHERE o.id = ANY (left_over);
     INSERT INTO approval_items (approval_id, operation_id, action_hash)
     SELECT a.id || 'x', o.id, o.action_hash FROM operations o WHERE o.id = ANY (left_over);
