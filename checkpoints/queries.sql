@@ -374,7 +374,8 @@ SELECT * FROM remit.evidence WHERE operation_id = %(id)s ORDER BY id
 SELECT * FROM remit.gates WHERE operation_id = %(id)s ORDER BY kind
 
 -- name: operation_approvals
-SELECT a.id, a.status, a.roles, a.asked_at, a.decide_by, i.decision, i.decided_at, i.execute_by, i.bound_at, v.person, v.role, v.rationale, v.at
+SELECT a.id, a.status, a.roles, a.asked_at, a.decide_by, i.decision, i.decided_at, i.execute_by, i.bound_at, i.voided_why,
+       v.person, v.role, v.rationale, v.at, v.taken_back_at
 FROM remit.approval_items i JOIN remit.approvals a ON a.id = i.approval_id
 LEFT JOIN remit.votes v ON v.approval_id = i.approval_id AND v.operation_id = i.operation_id WHERE i.operation_id = %(id)s ORDER BY a.asked_at, v.at
 

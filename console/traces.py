@@ -185,7 +185,8 @@ def _tell_operation(trace: dict[str, Any]) -> None:
             if row["person"]
             else ""
         )
-        say(f"  approval {row['id']}: {row['decision'] or row['status']}{by}")
+        void = f"; void: {quoted(row['voided_why'])}" if row["voided_why"] else ""
+        say(f"  approval {row['id']}: {row['decision'] or row['status']}{by}{void}")
     for gate in trace["gates"]:
         say(f"  gate {gate['kind']}: {gate['detail']}")
     for row in trace["attempts"]:

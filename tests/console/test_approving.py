@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from remit.console import exact
 from remit.console.render import exact as literal
+from remit.console.screen import say
 from remit.sandbox import dump
 from tests.fixtures import Bench, Tokens
 
@@ -32,8 +34,8 @@ def test_the_screen_is_short_and_says_what_it_leaves_out(asked: Remit) -> None:
     about = out[out.index("ap-") :].splitlines()
     assert len(about) <= 12
     assert "24 x 10.00 USD = 240.00 USD" in about[1]
-    assert any("not included: 24 of step annotate wait for another step" in line for line in about)
-    assert any("not included: 24 of step notify wait for another step" in line for line in about)
+    for step in ("account_note", "message"):
+        assert f"  not included: 24 of step {step} wait for another step" in about, about
 
 
 def test_some_are_approved_and_the_rest_rejected_in_one_breath(asked: Remit) -> None:
@@ -57,7 +59,7 @@ def test_a_rest_without_a_choice_is_refused(asked: Remit) -> None:
     """`--reject-rest` alone would be an approval of everything."""
     id_ = asked.open_approval()["id"]
     said = asked("approve", id_, "--token", "finance-lead", "--reject-rest")
-    assert said.code == 1
+    assert said.code == 2
     assert "--only" in said.errors
     assert asked.open_approval()["undecided"] == 24
 
@@ -105,9 +107,13 @@ def test_what_the_mandate_fixes_cannot_be_edited(asked: Remit) -> None:
     approval = asked.open_approval()
     (full,) = asked.json("inbox", approval["id"])["approvals"]
     number = str(full["actions_in_full"][0]["operation"])
-    for words in ((number, "amount_minor=1"), (number, "nothing"), ("999999", "notes=x")):
+    for words, code in (
+        ((number, "amount_minor=1"), 1),
+        ((number, "nothing"), 2),
+        (("999999", "notes=x"), 1),
+    ):
         said = asked("edit", *words, "--token", "finance-lead")
-        assert said.code == 1
+        assert said.code == code
         assert said.errors.rstrip().endswith(".")
     assert asked.open_approval()["undecided"] == 24
 
@@ -144,8 +150,6 @@ def test_an_address_without_a_secret_does_not_start(bare: Remit, monkeypatch: py
 
 
 def _until(condition: Any, seconds: float = 30.0) -> None:
-    import time
-
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come to that in time"
@@ -203,7 +207,5 @@ def test_no_sign_of_a_value_hides_acts_or_is_mistaken_for_another(capsys: pytest
     ):
         assert passage in shown
     assert json.loads(shown)["notes"] == HOSTILE
-    from remit.console.screen import say
-
     say(shown)
     assert capsys.readouterr().out == shown + "\n"
