@@ -34,8 +34,10 @@ def test_the_screen_is_short_and_says_what_it_leaves_out(asked: Remit) -> None:
     about = out[out.index("ap-") :].splitlines()
     assert len(about) <= 12
     assert "24 x 10.00 USD = 240.00 USD" in about[1]
-    for step in ("account_note", "message"):
-        assert f"  not included: 24 of step {step} wait for another step" in about, about
+    assert "  not included: 24 of step notify wait for another step" in about
+    assert (
+        "  not included: 1 of step annotate are closed: denied (field_not_delegated, never_listed)" in about
+    )
 
 
 def test_some_are_approved_and_the_rest_rejected_in_one_breath(asked: Remit) -> None:
