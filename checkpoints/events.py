@@ -4,10 +4,6 @@ Keeps F49: whatever an event says, it is stored once and has the system of recor
 state. Keeps strangers out: what is not signed by the receiver, or is signed too long ago, leaves a number and no row.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
@@ -20,15 +16,13 @@ from pydantic import AwareDatetime, Field, ValidationError
 from remit.checkpoints.database import Database, Row, json
 from remit.tools.actions import Strict
 from remit.tools.errors import NotSent
+from remit.tools.signatures import is_signed, key_of
 
 WINDOW_SECONDS = 300
 """How far the time of signing may lie from now: beyond it a post that somebody recorded is worth nothing any more."""
 
 LARGEST = 65_536
 """Bytes of a body: a reference of 4,000 characters, each of them escaped, fits."""
-
-_MOST_SIGNATURES = 10
-"""In one header: a sender that changes its secret signs with both for a while, and nobody needs more."""
 
 _MOST_LISTED = 1_000
 
@@ -120,34 +114,11 @@ class Events:
         if len(body) > LARGEST:
             return Outcome.SIZE
         try:
-            key = _key(self._secret_of(receiver))
+            key = key_of(self._secret_of(receiver))
         except NotSent:
             return Outcome.SECRET
-        id_, stamp = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
-        content = f"{id_}.{stamp}.".encode("utf-8", "surrogateescape") + body
-        if not _is_signed(key, content, headers.get("webhook-signature", "")):
+        if not is_signed(key, headers, body):
             return Outcome.SIGNATURE
+        stamp = headers.get("webhook-timestamp", "")
         signed_at = int(stamp) if stamp.isascii() and stamp.isdecimal() and len(stamp) <= 12 else 0
         return None if abs(self._now() - signed_at) <= WINDOW_SECONDS else Outcome.TIME
-
-
-def _key(secret: str) -> bytes:
-    """The bytes behind a secret of the Standard Webhooks convention: base64, with or without its prefix."""
-    try:
-        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
-    except (binascii.Error, ValueError):
-        key = b""
-    if len(key) < 16:
-        # An empty key would let everybody sign.
-        raise NotSent(
-            "The secret of a receiver's events is not at least 16 bytes in base64. Put the right one there.",
-            code="credential",
-        )
-    return key
-
-
-def _is_signed(key: bytes, content: bytes, header: str) -> bool:
-    """Whether one of the signatures is `v1,` and the HMAC of the content. Compared in constant time."""
-    made = base64.b64encode(hmac.new(key, content, hashlib.sha256).digest())
-    given = [one for one in header.split(" ") if one.startswith("v1,")][:_MOST_SIGNATURES]
-    return any(hmac.compare_digest(one[3:].encode("utf-8", "surrogateescape"), made) for one in given)

@@ -22,13 +22,25 @@ REFUSALS = {
     "wrong_role": "This approval is for another role. See who is asked in `remit inbox`.",
     "too_late": "The time to decide has passed, so nothing was approved. Start another run to be asked again: "
     "`remit run PURPOSE`.",
-    "cancelled": "Nobody is asked any more: what this was about was closed. See `remit show`.",
+    "administrator": "Administrators make identities, so they decide nothing. Ask one of the roles in `remit inbox`.",
+    "escalated": "The time to decide has passed, and others were asked instead. See whom in `remit inbox`.",
+    "cancelled": "Nobody is asked by this any more: what it was about was closed, or is asked anew. See `remit inbox`.",
     "already_decided": "This was decided already; nothing was changed. See `remit show`.",
     "already_voted": "This person has decided this already, and the quorum needs somebody else.",
     "other_set": "The set of actions is not the one that was shown. Look at it again: `remit inbox ID`.",
     "not_in_this_set": "One of the operations named is not part of this approval. See `remit inbox ID`.",
 }
 """A sentence for each code of `remit.decide`; the last part says what to do next."""
+
+NOT_EDITED = {
+    "no_such_operation": "There is no such operation. See `remit inbox ID`.",
+    "not_asked": "Nobody is asked about this operation just now, so there is nothing to edit. See `remit inbox`.",
+    "wrong_role": "Only who may decide about an operation may edit it. See who is asked in `remit inbox`.",
+    "not_editable": "The mandate fixes this. Edit a field that its step names, or reject the action.",
+    "same": "That is what the action says already, so nothing was changed. Approve or reject it.",
+    "changed_meanwhile": "The operation has changed meanwhile. Look at it again: `remit inbox ID`.",
+}
+"""A sentence for each refusal of `remit.edit`."""
 
 
 def new_secret() -> str:
@@ -43,25 +55,37 @@ class People:
         self._database = database
 
     async def mint(
-        self, minter: str | None, person: str, role: str, seconds: float
+        self, minter: str | None, person: str, role: str, seconds: float, natural_person: str | None = None
     ) -> tuple[str, str, datetime]:
-        """A new token: (id, secret, expiry). `minter` None is the bootstrap of an empty database, an administrator."""
+        """A new token: (id, secret, expiry). `minter` None is the bootstrap of an empty database, an administrator.
+
+        `natural_person`: who that identity is; None where it is known already, or is nobody's but its own.
+        """
         id_, secret = "tok-" + secrets.token_hex(4), new_secret()
         digest = hashlib.sha256(secret.encode()).digest()
         expires: datetime = await self._database.value(
-            "mint_token", minter=minter, id=id_, hash=digest, person=person, role=role, seconds=seconds
+            "mint_token",
+            minter=minter,
+            id=id_,
+            hash=digest,
+            person=person,
+            role=role,
+            seconds=seconds,
+            natural_person=natural_person,
         )
         return id_, secret, expires
 
     async def whoami(self, secret: str) -> Row:
-        """Who a token speaks for: token_id, person, role, expires_at."""
+        """Who a token speaks for: token_id, person, natural_person, role, expires_at."""
         row = await self._database.row("whoami", secret=secret)
         if row is None:
             raise Refused("This token is not known here. Give the file of another one.", code="token")
         return row
 
-    async def revoke_token(self, secret: str, id_: str) -> None:
-        await self._database.rows("revoke_token", secret=secret, id=id_)
+    async def revoke_token(self, secret: str, id_: str) -> int:
+        """Revoke a token, and void what it granted and nobody has begun to send: the number of those actions."""
+        voided: int = await self._database.value("revoke_token", secret=secret, id=id_)
+        return voided
 
     async def grant(self, secret: str, hash_: str, document: dict[str, Json], subjects: Sequence[str]) -> Row:
         """Grant a mandate over a frozen cohort: {outcome, superseded}."""
@@ -99,6 +123,30 @@ class People:
         if row["outcome"] in REFUSALS:
             raise Refused(REFUSALS[row["outcome"]], code=row["outcome"], person=row["person"])
         return row
+
+    async def unapprove(
+        self, secret: str, approval: str, *, rationale: str, only: Sequence[int] | None = None
+    ) -> list[Row]:
+        """Take the own grants back: {operation_id, outcome} each, truthful where a claim was first."""
+        chosen = None if only is None else list(only)
+        return await self._database.rows(
+            "unapprove", secret=secret, approval=approval, only=chosen, rationale=rationale
+        )
+
+    async def edit(
+        self, secret: str, operation: int, version: int, intent: dict[str, Json], *, rationale: str
+    ) -> None:
+        """Put another intent in the place of an action that waits for approval. Raises Refused, code of NOT_EDITED."""
+        outcome = await self._database.value(
+            "edit",
+            secret=secret,
+            operation=operation,
+            version=version,
+            intent=json(intent),
+            rationale=rationale,
+        )
+        if outcome in NOT_EDITED:
+            raise Refused(NOT_EDITED[outcome], code=outcome)
 
     async def stop(self, secret: str, scope: str, value: str, reason: str) -> Row:
         """Place a stop. In force for every claim and every group of sends from the moment this returns."""

@@ -266,13 +266,13 @@ WHERE run_id = %(run)s AND closed IN ('denied', 'rejected') GROUP BY 1, 2, subje
 SELECT * FROM remit.whoami(%(secret)s)
 
 -- name: mint_token
-SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s) AS expires_at
+SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s, %(natural_person)s) AS expires_at
 
 -- name: revoke_token
-SELECT remit.revoke_token(%(secret)s, %(id)s)
+SELECT remit.revoke_token(%(secret)s, %(id)s) AS voided
 
 -- name: tokens
-SELECT id, person, role, minted_by, created_at, expires_at, revoked_at, expires_at <= remit.clock() AS expired FROM remit.tokens ORDER BY created_at
+SELECT id, person, natural_person, role, minted_by, created_at, expires_at, revoked_at, expires_at <= remit.clock() AS expired FROM remit.tokens ORDER BY created_at
 
 -- name: grant_mandate
 SELECT * FROM remit.grant_mandate(%(secret)s, %(hash)s, %(document)s, %(subjects)s)
@@ -290,6 +290,12 @@ SELECT subject FROM remit.mandate_subjects WHERE mandate_hash = %(mandate)s ORDE
 -- name: decide
 SELECT * FROM remit.decide(%(secret)s, %(approval)s, %(set_hash)s, %(decision)s, %(only)s, %(rationale)s)
 
+-- name: unapprove
+SELECT * FROM remit.unapprove(%(secret)s, %(approval)s, %(only)s, %(rationale)s)
+
+-- name: edit
+SELECT remit.edit(%(secret)s, %(operation)s, %(version)s, %(intent)s, %(rationale)s) AS outcome
+
 -- name: approvals
 SELECT a.*, r.purpose, r.agent, r.owner, m.grantor, a.decide_by <= remit.clock() AS late,
        count(i.*) AS actions, count(i.*) FILTER (WHERE i.decision IS NULL AND o.state = 'PENDING') AS undecided
@@ -305,8 +311,28 @@ FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id WHE
 GROUP BY 1, 2, 3, 4, 5, 6, 7 ORDER BY count(*)
 
 -- name: approval_items
-SELECT i.*, o.key, o.revision, o.step, o.subject, o.effect, o.tool, o.tool_version, o.intent, o.request, o.relied_on, o.state, o.closed, o.reasons
-FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id WHERE i.approval_id = %(approval)s ORDER BY o.step, o.subject
+SELECT i.*, o.key, o.revision, o.version, o.step, o.subject, o.effect, o.tool, o.tool_version, o.mandate_hash, o.intent, o.request, o.relied_on,
+       o.state, o.closed, o.reasons, e.person AS edited_by, (
+           SELECT v.voided_why FROM remit.approval_items v JOIN remit.approvals x ON x.id = v.approval_id
+           WHERE v.operation_id = o.id AND v.approval_id <> i.approval_id AND v.decision = 'voided' ORDER BY x.asked_at DESC LIMIT 1) AS void_before
+FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id
+LEFT JOIN remit.operations p ON p.key = o.key AND p.revision = o.revision - 1 LEFT JOIN remit.edits e ON e.operation_id = p.id
+WHERE i.approval_id = %(approval)s ORDER BY o.step, o.subject
+
+-- name: asked_before
+SELECT i.operation_id, b.id, b.revision, b.tool, b.tool_version, b.mandate_hash, b.intent, b.request, b.relied_on, b.closed
+FROM remit.approval_items i JOIN remit.operations o ON o.id = i.operation_id CROSS JOIN LATERAL (
+    SELECT p.* FROM remit.operations p WHERE p.key = o.key AND p.revision < o.revision
+      AND EXISTS (SELECT FROM remit.approval_items x WHERE x.operation_id = p.id) ORDER BY p.revision DESC LIMIT 1) b
+WHERE i.approval_id = %(approval)s
+
+-- name: left_out
+SELECT s.step, s.closed, s.obstacle, CASE WHEN s.closed = 'denied' THEN s.closed_detail END AS detail, remit.asked_about(s.id, s.action_hash) AS asked,
+       count(*) AS count, min(s.subject) AS first
+FROM remit.standing s WHERE s.run_id = (SELECT a.run_id FROM remit.approvals a WHERE a.id = %(approval)s)
+  AND NOT EXISTS (SELECT FROM remit.approval_items i WHERE i.approval_id = %(approval)s AND i.operation_id = s.id)
+  AND NOT EXISTS (SELECT FROM remit.operations l WHERE l.key = s.key AND l.revision > s.revision)
+GROUP BY 1, 2, 3, 4, 5 ORDER BY 6, 1
 
 -- name: stop
 SELECT * FROM remit.stop(%(secret)s, %(scope)s, %(value)s, %(reason)s)
@@ -393,7 +419,8 @@ FROM remit.gates g LEFT JOIN remit.limit_waits w ON (w.operation_id, w.kind) = (
 LEFT JOIN remit.limit_usage u ON u.bucket = w.bucket AND u.ends < 'infinity' WHERE g.operation_id = %(id)s ORDER BY kind
 
 -- name: operation_approvals
-SELECT a.id, a.status, a.roles, a.asked_at, a.decide_by, i.decision, i.decided_at, i.execute_by, i.bound_at, v.person, v.role, v.rationale, v.at
+SELECT a.id, a.status, a.roles, a.asked_at, a.decide_by, i.decision, i.decided_at, i.execute_by, i.bound_at, i.voided_why,
+       v.person, v.role, v.rationale, v.at, v.taken_back_at
 FROM remit.approval_items i JOIN remit.approvals a ON a.id = i.approval_id
 LEFT JOIN remit.votes v ON v.approval_id = i.approval_id AND v.operation_id = i.operation_id WHERE i.operation_id = %(id)s ORDER BY a.asked_at, v.at
 
@@ -473,3 +500,21 @@ SELECT q.decision_id, q.context_hash, q.evaluation, q.at, c.document AS context,
 FROM remit.questions q JOIN remit.contexts c ON c.hash = q.context_hash
 JOIN remit.operations o ON o.id = q.operation_id JOIN remit.mandates m ON m.hash = c.document -> 'context' ->> 'mandate_hash'
 WHERE q.operation_id = %(id)s AND q.decision_id = o.decision_id
+
+-- name: take_notices
+SELECT * FROM remit.take_notices(%(limit)s, %(seconds)s)
+
+-- name: notices_told
+SELECT remit.notices_told(%(ids)s)
+
+-- name: notices_failed
+SELECT remit.notices_failed(%(ids)s, %(error)s)
+
+-- name: notices
+SELECT id, kind, about, run_id, data, at, due_at, tries, told_at, error,
+       told_at IS NULL AND at <= clock_timestamp() - remit.longest_told() AS given_up
+FROM remit.notices WHERE %(all)s OR told_at IS NULL ORDER BY at DESC, id LIMIT %(limit)s
+
+-- name: untold
+SELECT count(*) AS count, min(at) AS since, (array_agg(error ORDER BY due_at DESC))[1] AS error
+FROM remit.notices WHERE told_at IS NULL AND tries > 0 AND error IS NOT NULL

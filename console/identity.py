@@ -77,11 +77,12 @@ async def mint(
     role: str,
     days: float = BOOTSTRAP_DAYS,
     name: str | None = None,
+    natural: str | None = None,
 ) -> tuple[str, Path, datetime]:
     """Mint a token and keep it: (id, file, expiry). Nothing is minted when the file could not be written."""
     file, minted = keep(settings, name or person, ""), False
     try:
-        id_, text, expires = await people.mint(minter, person, role, days * 86_400)
+        id_, text, expires = await people.mint(minter, person, role, days * 86_400, natural)
         file.write_text(text + "\n", encoding="utf-8")
         minted = True
     finally:

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
+from remit.console import exact
 from remit.console.edge import go
 from remit.console.options import AsJson
 from remit.console.render import amounts, many, moment, money, quoted, span
-from remit.console.screen import heading, listing, say, table
+from remit.console.screen import heading, listing, say
 from remit.console.services import opened
 from remit.tools.actions import Json
 from remit.tools.errors import Refused
@@ -36,13 +37,13 @@ async def _inbox(id_: str | None, as_json: bool) -> None:
         now: datetime = await database.value("company_now")
         if id_ is not None:
             for approval in found:
-                approval["actions_in_full"] = await actions(database, approval["id"])
+                approval["actions_in_full"] = await exact.actions(database, approval["id"])
         if not await listing(database, "approvals", found, as_json=as_json, needs_worker=True):
             return
         for approval in found:
             show(approval, now)
             if id_ is not None:
-                _show_actions(approval["actions_in_full"])
+                exact.show(approval["actions_in_full"])
         if not found:
             say("Nothing waits for a person.")
 
@@ -58,6 +59,8 @@ async def approvals(database: Database, id_: str | None) -> list[Row]:
 async def described(database: Database, row: Row) -> dict[str, Any]:
     """One approval as listings and decisions show it. The keys are stable."""
     groups = await database.rows("approval_groups", approval=row["id"])
+    left_out = await database.rows("left_out", approval=row["id"])
+    again = await exact.actions(database, row["id"])
     return {
         "id": row["id"],
         "status": row["status"],
@@ -70,12 +73,18 @@ async def described(database: Database, row: Row) -> dict[str, Any]:
         "grantor": row["grantor"],
         "roles": row["roles"],
         "quorum": row["quorum"],
+        "quorum_of": row["quorum_of"],
+        "escalated_from": row["escalated_from"],
+        "on_expiry": row["on_expiry"],
         "asked_at": row["asked_at"],
         "decide_by": row["decide_by"],
         "actions": row["actions"],
         "undecided": row["undecided"],
         "set_hash": row["set_hash"],
         "groups": [_group(group) for group in groups],
+        "not_included": [_left_out(group) for group in left_out],
+        "asked_again": exact.asked_again(again),
+        "changes": exact.changed(again),
     }
 
 
@@ -96,29 +105,30 @@ def _group(row: Row) -> dict[str, Any]:
     }
 
 
-async def actions(database: Database, id_: str) -> list[dict[str, Any]]:
-    """Every action of an approval: exactly what would be sent, and what was relied on."""
-    return [
-        {
-            "operation": row["operation_id"],
-            "key": row["key"],
-            "revision": row["revision"],
-            "subject": row["subject"],
-            "tool": row["tool"],
-            "intent": row["intent"],
-            "request": row["request"],
-            "relied_on": row["relied_on"],
-            "action_hash": row["action_hash"],
-            "state": row["state"],
-            "closed": row["closed"],
-            "decision": row["decision"],
-        }
-        for row in await database.rows("approval_items", approval=id_)
-    ]
+_WAITING = {
+    "ready": "need no person",
+    "requirement": "wait for another step",
+    "hold": "need no person, and are held back for a while",
+    "policy": "have no answer of policy yet",
+    "case": "wait for a case",
+    "limit": "found a limit used up",
+}
+
+
+def _left_out(row: Row) -> dict[str, Any]:
+    """Actions of the same run that this request is not about, and why not."""
+    if row["obstacle"] == "approval":
+        why = "are asked about in another request" if row["asked"] else "are asked when others are decided"
+    elif row["obstacle"] is not None:
+        why = _WAITING.get(row["obstacle"], f"wait for: {row['obstacle']}")
+    else:
+        why = f"are closed: {row['closed']}" if row["closed"] else "are completed"
+    named = f" ({row['detail']})" if row["detail"] else ""
+    return {"step": row["step"], "count": row["count"], "first": row["first"], "why": why + named}
 
 
 def show(approval: dict[str, Any], now: datetime) -> None:
-    """One approval as a person decides it."""
+    """One approval as a person decides it: what, how much, who asks, who decides until when, and what it leaves out."""
     open_ = f"{many(approval['undecided'], 'action')} undecided of {approval['actions']}"
     heading(f"{approval['id']}: {approval['status']}, {open_}")
     for group in approval["groups"]:
@@ -128,12 +138,24 @@ def show(approval: dict[str, Any], now: datetime) -> None:
         f"  asked by {approval['agent']} for {approval['owner']}, under the mandate of {approval['grantor']} for "
         f"{approval['purpose']} ({approval['run']})"
     )
-    quorum = "" if approval["quorum"] == 1 else f", {approval['quorum']} of them"
-    say(f"  decided by: {' or '.join(approval['roles'])}{quorum}, {_until(approval, now)}")
+    say(f"  decided by: {_deciders(approval)}, {_until(approval, now)}")
+    if approval["escalated_from"] is not None:
+        say(f"  nobody decided {approval['escalated_from']} in time, so these are asked instead")
+    for group in approval["not_included"]:
+        say(f"  not included: {group['count']} of step {group['step']} {group['why']}")
+    exact.show_changed(approval)
     say(f"  set: {approval['set_hash']}")
     if approval["status"] == "OPEN" and not approval["late"]:
         say(f"  Next: `remit approve {approval['id']} --token FILE`, or `remit reject`.")
         say(f"  Every action in full: `remit inbox {approval['id']}`.")
+
+
+def _deciders(approval: dict[str, Any]) -> str:
+    roles = " or ".join(approval["roles"])
+    if approval["quorum"] == 1:
+        return roles
+    each = " and ".join(f"{count} {role}" for role, count in sorted(approval["quorum_of"].items()))
+    return f"{roles}, {approval['quorum']} different people" + (f", {each} of them" if each else "")
 
 
 def _until(approval: dict[str, Any], now: datetime) -> str:
@@ -160,28 +182,3 @@ def reasons(found: Sequence[Json]) -> str:
         one["code"] + (f" ({amounts(one['detail'])})" if one.get("detail") else "") for one in found or []
     ]
     return "; ".join(parts) or "no reason was given"
-
-
-def _show_actions(found: Sequence[dict[str, Any]]) -> None:
-    rows = [
-        (
-            one["operation"],
-            one["subject"],
-            _request(one["request"]),
-            _values(one["relied_on"]),
-            one["decision"] or one["state"],
-        )
-        for one in found
-    ]
-    table(("operation", "subject", "exactly what would be sent", "relied on", "state"), rows)
-
-
-def _request(request: dict[str, Json]) -> str:
-    return f"{request['method']} {request['path']} {_values(request['body'])}"
-
-
-def _values(values: dict[str, Json]) -> str:
-    return ", ".join(
-        f"{name}={quoted(str(value), 400) if isinstance(value, str) else value}"
-        for name, value in values.items()
-    )

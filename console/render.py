@@ -4,6 +4,7 @@ Keeps the screen honest (DESIGN section 12): control, direction and invisible ch
 so that no record can hide a line, reverse an amount or colour a word.
 """
 
+import json
 import re
 import unicodedata
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,15 @@ def quoted(text: str, most: int = _MOST) -> str:
     cut = text[:most]
     rest = f" ... (+{len(text) - most} characters)" if len(text) > most else ""
     return f'"{safe(cut).replace(chr(34), chr(39))}"{rest}'
+
+
+def exact(value: object) -> str:
+    """A value without any loss: JSON in which every sign that does not show itself stands by its number.
+
+    A backslash of the value is doubled, so that nothing in it can look like such a number.
+    """
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return "".join(json.dumps(sign)[1:-1] if _invisible(sign) else sign for sign in text)
 
 
 def money(amount_minor: int, currency: str) -> str:

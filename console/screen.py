@@ -145,6 +145,20 @@ async def sweep_warning(database: "Database") -> str | None:
     return f"No worker has swept {ago}, so nothing settles or expires by itself. Start `remit work`."
 
 
+async def _warning(database: "Database") -> str | None:
+    """What keeps a listing from being up to date, or people from knowing of it."""
+    from remit.checkpoints.notices import untold
+
+    sentences = [await sweep_warning(database)]
+    if (lost := await untold(database)) is not None:
+        count, since, error = lost
+        sentences.append(
+            f"{many(count, 'notice')} could not be delivered, the first of {moment(since)}: {error} "
+            "See `remit notices`."
+        )
+    return " ".join(sentence for sentence in sentences if sentence) or None
+
+
 async def listing(
     database: "Database",
     noun: str,
@@ -160,7 +174,7 @@ async def listing(
     now, with `warning` (text or null) where a worker matters.
     """
     orders, doors = await standing_orders(database), await closed_doors(database)
-    warning = await sweep_warning(database) if needs_worker else None
+    warning = await _warning(database) if needs_worker else None
     if as_json:
         document = {
             "orders": orders,

@@ -23,6 +23,7 @@ from remit.console.render import many, moment, quoted
 from remit.console.screen import complain, listing, say, table
 from remit.console.services import Services, opened
 from remit.console.settings import Settings
+from remit.console.telling import telling
 from remit.console.work import Ending, Standing
 from remit.tools.catalogue import RECEIVERS
 from remit.tools.errors import Misconfigured, NotSent, RemitError
@@ -87,10 +88,21 @@ async def _serve(host: str, port: int, events_only: bool) -> None:
             _counting(events),
             listening(events, host, port, ending.stir) as url,
             _told(services.settings, url),
+            _telling(services, standing),
         ):
             say(f"Takes events at {url}/events/RECEIVER. SIGTERM or Ctrl-C ends it.")
             await (ending.wished.wait() if standing is None else standing.until_ended())
         say("Takes no more events." if standing is None else f"Ends: {standing.tally()}.")
+
+
+@asynccontextmanager
+async def _telling(services: Services, standing: Standing | None) -> AsyncIterator[None]:
+    """People are told by whoever works; one that only takes events leaves it to `remit work`."""
+    if standing is None:
+        yield
+        return
+    async with telling(services):
+        yield
 
 
 class _Awake(Ending):

@@ -4,12 +4,16 @@ Keeps simple commands quick (a stop needs a database and nothing else) and one o
 pool, one HTTP session, one worker lock.
 """
 
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NoReturn
 
+import aiohttp
+
 from remit.checkpoints.database import Database, Pool, open_pool
 from remit.checkpoints.ledger import Ledger
+from remit.checkpoints.notices import Notices, posting, running
 from remit.checkpoints.people import People
 from remit.checkpoints.sweep import Sweep
 from remit.checkpoints.workers import Worker
@@ -19,6 +23,7 @@ from remit.tools.catalogue import Catalogue, credit_catalogue
 from remit.tools.errors import Misconfigured, NoAnswer
 from remit.tools.ports import Reach, inert
 from remit.tools.runner import Runner
+from remit.tools.signatures import key_of
 from remit.tools.transport import Transport
 
 if TYPE_CHECKING:
@@ -133,6 +138,19 @@ class Services:
             self._stack.push_async_callback(worker.end, database)
             self._worker = worker
         return self._worker
+
+    async def notices(self) -> Notices | None:
+        """The outbox and how people are told; None where no way is set."""
+        settings = self.settings
+        if settings.notify_url is not None:
+            # One without a secret did not load.
+            assert settings.notify_secret is not None
+            key = key_of(settings.notify_secret.get_secret_value())
+            session = await self._stack.enter_async_context(aiohttp.ClientSession())
+            return Notices(await self.database(), posting(session, settings.notify_url, key))
+        if settings.notify_command is not None:
+            return Notices(await self.database(), running(shlex.split(settings.notify_command)))
+        return None
 
     async def sweep(self) -> Sweep:
         """The settle sweep of this worker."""

@@ -48,6 +48,9 @@ class Settings(BaseSettings):
     opa_revision: Annotated[str, Field(pattern=r"^r1-[0-9a-f]{16}$")] | None = None
     lease_seconds: Annotated[float, Field(ge=2, le=600)] = 15.0
     token_file: Path | None = None
+    notify_url: _Url | None = None
+    notify_secret: SecretStr | None = None
+    notify_command: str | None = None
 
     @property
     def sandboxed(self) -> bool:
@@ -154,6 +157,12 @@ def _there(path: Path) -> bool:
 
 
 def _check_environment(settings: Settings) -> None:
+    if settings.notify_url is not None and settings.notify_secret is None:
+        raise Misconfigured(
+            "REMIT_NOTIFY_SECRET is not set, and nobody could tell a notice from a forged one. Set it to at least 16 "
+            "bytes in base64, the same as at REMIT_NOTIFY_URL.",
+            code="setting",
+        )
     if settings.sandboxed:
         return
     if settings.policy_engine == "embedded":

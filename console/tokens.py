@@ -7,7 +7,7 @@ import typer
 from remit.console import identity
 from remit.console.edge import go
 from remit.console.options import AsJson, Token
-from remit.console.render import moment, quoted, safe
+from remit.console.render import many, moment, quoted, safe
 from remit.console.screen import listing, say, table
 from remit.console.services import opened
 from remit.tools.errors import Refused
@@ -23,17 +23,27 @@ def new(
     person: Annotated[str, typer.Argument(metavar="PERSON", help="For whom, for example finance-lead.")],
     role: Annotated[str, typer.Option("--role", metavar="R", help="A role of the policy.")],
     days: Annotated[float, typer.Option("--days", min=0.001, max=3650, help="Until it expires.")] = 30,
+    *,
     file: Annotated[
         str | None, typer.Option("--file", help="Its name in HOME/tokens; the person's by default.")
+    ] = None,
+    natural: Annotated[
+        str | None,
+        typer.Option(
+            "--natural", metavar="NAME", help="Who that is, where one human being has several identities."
+        ),
     ] = None,
     token: Token = None,
 ) -> None:
     """Mint a token. Takes an administrator's --token."""
-    go(_new(person, role, days, file, token))
+    go(_new(person, role, days, file=file, natural=natural, token=token))
 
 
-async def _new(person: str, role: str, days: float, file: str | None, token: str | None) -> None:
-    _check_person(person)
+async def _new(
+    person: str, role: str, days: float, *, file: str | None, natural: str | None, token: str | None
+) -> None:
+    for name in (person, natural or person):
+        _check_person(name)
     name = file or person
     if "/" in name or name.startswith(".") or not _nameable(name):
         raise Refused(
@@ -44,7 +54,7 @@ async def _new(person: str, role: str, days: float, file: str | None, token: str
         _check_role(role)
         people = await services.people()
         id_, kept, expires = await identity.mint(
-            people, services.settings, minter, person=person, role=role, days=days, name=name
+            people, services.settings, minter, person=person, role=role, days=days, name=name, natural=natural
         )
         say(
             f"{id_}: {person} as {role}, until {moment(expires)}. The secret is in {kept}; give it to nobody else."
@@ -73,7 +83,17 @@ def _check_role(role: str) -> None:
         raise Refused(f"{role} is no role of this policy. Use one of: {', '.join(known)}.", code="role")
 
 
-_KEYS = ("id", "person", "role", "minted_by", "created_at", "expires_at", "revoked_at", "expired")
+_KEYS = (
+    "id",
+    "person",
+    "natural_person",
+    "role",
+    "minted_by",
+    "created_at",
+    "expires_at",
+    "revoked_at",
+    "expired",
+)
 
 
 @app.command("list")
@@ -89,10 +109,14 @@ async def _list(as_json: bool) -> None:
         if not await listing(database, "tokens", rows, as_json=as_json):
             return
         shown = [
-            (r["id"], r["person"], r["role"], r["minted_by"], moment(r["expires_at"]), _state(r))
-            for r in rows
+            (r["id"], _who(r), r["role"], r["minted_by"], moment(r["expires_at"]), _state(r)) for r in rows
         ]
         table(("token", "person", "role", "minted by", "expires", "state"), shown)
+
+
+def _who(row: dict[str, object]) -> str:
+    same = row["person"] == row["natural_person"]
+    return f"{row['person']}" if same else f"{row['person']} (is {row['natural_person']})"
 
 
 def _state(row: dict[str, object]) -> str:
@@ -112,5 +136,8 @@ def revoke(
 async def _revoke(id_: str, token: str | None) -> None:
     async with opened() as services:
         people = await services.people()
-        await people.revoke_token(identity.secret(services.settings, token), id_)
-        say(f"{id_} is revoked. What it decided before stays decided; see `remit inbox`.")
+        voided = await people.revoke_token(identity.secret(services.settings, token), id_)
+        say(
+            f"{id_} is revoked. What it granted and nobody had begun to send is void and asked anew: "
+            f"{many(voided, 'action')}. What was sent before, or was rejected, stays so; see `remit inbox`."
+        )

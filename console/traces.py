@@ -196,7 +196,8 @@ def _tell_operation(trace: dict[str, Any]) -> None:
             if row["person"]
             else ""
         )
-        say(f"  approval {row['id']}: {row['decision'] or row['status']}{by}")
+        void = f"; void: {quoted(row['voided_why'])}" if row["voided_why"] else ""
+        say(f"  approval {row['id']}: {row['decision'] or row['status']}{by}{void}")
     for door in trace["closed"]:
         say(f"  {door_line(door)}")
     for gate in trace["gates"]:

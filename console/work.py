@@ -17,6 +17,7 @@ from remit.console.edge import go
 from remit.console.render import many
 from remit.console.screen import complain, say
 from remit.console.services import Services, opened
+from remit.console.telling import telling
 from remit.tools.errors import LeaseLost, RemitError
 from remit.tools.ports import FaultPoint
 
@@ -44,10 +45,8 @@ async def _work(once: bool) -> None:
         ending.listen()
         say(f"Worker {worker.id} begins. SIGTERM or Ctrl-C ends it.")
         standing = Standing(services, ending)
-        if once:
-            await standing.pass_once()
-        else:
-            await standing.until_ended()
+        async with telling(services):
+            await (standing.pass_once() if once else standing.until_ended())
         say(f"Worker {worker.id} ends: {standing.tally()}.")
 
 

@@ -59,7 +59,9 @@ def _complete(decision: Decision) -> None:
     """A decision that could be followed by mistake is none: no reason, no approver, no limit to reserve."""
     must = decision.obligations
     asks = bool(must.approvers) and must.quorum >= 1 and must.decide_within >= 1
-    asks_nobody = not must.approvers and must.quorum == 0
+    # A voice that can never be heard would keep an approval open until it expires.
+    asks = asks and set(must.quorum_of) <= set(must.approvers) and sum(must.quorum_of.values()) <= must.quorum
+    asks_nobody = not must.approvers and must.quorum == 0 and not must.quorum_of and must.on_expiry is None
     fits = {
         Verdict.DENY: True,
         Verdict.ALLOW: asks_nobody and bool(must.volume),

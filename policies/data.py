@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from remit.tools.actions import Strict
 from remit.tools.errors import Misconfigured
 from remit.tools.mandates import Minor
-from remit.tools.questions import Window
+from remit.tools.questions import OnExpiry, Window
 
 Currency = Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
 EffectId = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z_]+$")]
@@ -95,7 +95,9 @@ class Effect(Strict):
     """Which of the approvers' roles may let it leave before its window is over, outside the chain; none: nobody may."""
     approvers: Annotated[tuple[str, ...], Field(min_length=1)]
     quorum: Annotated[int, Field(ge=1, le=5)]
+    quorum_of: dict[str, Annotated[int, Field(ge=1, le=5)]]
     decide_within: Seconds
+    on_expiry: OnExpiry | None
     execute_within: Seconds
     volume: Annotated[tuple[PolicyLimit, ...], Field(min_length=1)]
     auto_budget: tuple[PolicyLimit, ...]
@@ -107,6 +109,8 @@ class Effect(Strict):
             raise ValueError("bounds belong to a bounded effect, and to no other")
         if foreign := set(self.release_by) - set(self.approvers):
             raise ValueError(f"release_by names roles that are no approvers: {sorted(foreign)}")
+        if not set(self.quorum_of) <= set(self.approvers) or sum(self.quorum_of.values()) > self.quorum:
+            raise ValueError("quorum_of names approvers, and no more of them than the quorum is")
         if self.auto_budget and self.autonomy != "bounded":
             raise ValueError("auto_budget belongs to a bounded effect, and to no other")
         limits = (*self.volume, *self.auto_budget, *self.per_subject)
@@ -118,6 +122,12 @@ class Effect(Strict):
         _distinct([one.name for one in self.auto_budget])
         _distinct([one.currency for one in self.per_subject])
         return self
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Every role that may be asked about this effect, at first or after an escalation."""
+        later = () if self.on_expiry is None else self.on_expiry.approvers
+        return frozenset({*self.approvers, *later})
 
 
 def _distinct(names: Sequence[object]) -> None:
@@ -151,10 +161,11 @@ class Settings(Strict):
             raise ValueError("the matrix needs a cell for each row and column")
         if foreign := {effect for role in self.roles.values() for effect in role} - set(self.effects):
             raise ValueError(f"roles delegate effects that are not listed: {sorted(foreign)}")
-        if foreign := {role for effect in self.effects.values() for role in effect.approvers} - set(
-            self.roles
-        ):
+        approvers = {role for effect in self.effects.values() for role in effect.asked}
+        if foreign := approvers - set(self.roles):
             raise ValueError(f"approvers that are no role: {sorted(foreign)}")
+        if "administrator" in approvers:
+            raise ValueError("administrators make identities, so they approve nothing")
         for currency, digits in self.currencies.items():
             if get_currency_precision(currency) != digits:
                 raise ValueError(

@@ -6,17 +6,17 @@ Keeps I2 (the update call technically takes every field, and only those of the c
 
 import unicodedata
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, ClassVar
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
 from remit.tools.accounts import Account, Change, CustomerArguments, History, Reference, accounts_of
 from remit.tools.actions import Json, Request, subject_id
 from remit.tools.answers import Found, Table, ask, by_table, of_kind, parse, sight_each
 from remit.tools.contracts import Arguments, Budget, Contract, Sighting, Snapshot, Sought, Undo, WriteTool
-from remit.tools.errors import NotSent
+from remit.tools.errors import NotSent, Refused
 from remit.tools.mandates import Step
 from remit.tools.states import Consequence, Reversibility, Seen, Sight
 from remit.tools.transport import Response, Transport
@@ -166,6 +166,19 @@ class AnnotateAccount(_AccountWrite):
         if said.renewal_date is not None:
             fields["renewal_date"] = said.renewal_date
         return {"subject": subject, "fields": fields}
+
+    def edited(self, intent: dict[str, Json], values: Mapping[str, str]) -> dict[str, Json]:
+        fields = {**intent["fields"], **values}
+        try:
+            said = NoteArguments.model_validate(
+                {"subject": intent["subject"], "note": fields.pop("notes"), **fields}
+            )
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise Refused(
+                f"{'.'.join(map(str, first['loc']))}: {first['msg']}. Correct the value.", code="not_editable"
+            ) from error
+        return self.intent(intent["subject"], said, None, "")
 
     def request(self, subject: str, intent: dict[str, Json], reference: str) -> Request:
         body = {"changes": dict(intent["fields"]), "reference": reference}

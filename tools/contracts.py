@@ -5,13 +5,14 @@ could not be established afterwards.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
 from remit.tools.actions import Json, Request, Strict, SubjectId
+from remit.tools.errors import Refused
 from remit.tools.mandates import Step
 from remit.tools.states import Consequence, Reversibility, Seen, Sight
 from remit.tools.transport import Response, Transport
@@ -179,6 +180,16 @@ class WriteTool(ABC):
     @abstractmethod
     def intent(self, subject: str, arguments: Arguments, step: Step | None, purpose: str) -> dict[str, Json]:
         """The effect-level fields after normalisation: no tool, no snapshot. A step of None is an undelegated try."""
+
+    def edited(self, intent: dict[str, Json], values: Mapping[str, str]) -> dict[str, Json]:
+        """The intent with a person's values of its fields, checked as a model's are. Refused for anything else of it.
+
+        Which of these fields may be edited at all is the mandate's to say, and the ledger checks it.
+        """
+        raise Refused(
+            f"Nothing of {self.contract.name} can be edited: the mandate fixes it. Reject it, or correct the mandate.",
+            code="not_editable",
+        )
 
     @abstractmethod
     def request(self, subject: str, intent: dict[str, Json], reference: str) -> Request:

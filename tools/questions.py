@@ -152,15 +152,31 @@ class Volume(Strict):
     currency: str | None
 
 
+Wait = Annotated[int, Field(ge=0, le=2_592_000)]
+
+
+class OnExpiry(Strict):
+    """Who is asked, and for how many seconds, when nobody decided in time."""
+
+    approvers: Annotated[tuple[str, ...], Field(min_length=1)]
+    quorum: Annotated[int, Field(ge=1, le=5)]
+    decide_within: Annotated[Wait, Field(ge=1)]
+
+
 class Obligations(Strict):
-    """What the ledger must see to before or after sending; times in seconds."""
+    """What the ledger must see to before or after sending; times in seconds.
+
+    `quorum_of`: how many of which role at least; the other voices of the quorum may be of any of the approvers.
+    """
 
     hold_seconds: Annotated[int, Field(ge=0, le=604_800)]
     release_by: tuple[str, ...]
     approvers: tuple[str, ...]
     quorum: Annotated[int, Field(ge=0, le=5)]
-    decide_within: Annotated[int, Field(ge=0, le=2_592_000)]
-    execute_within: Annotated[int, Field(ge=0, le=2_592_000)]
+    quorum_of: dict[str, Annotated[int, Field(ge=1, le=5)]]
+    decide_within: Wait
+    on_expiry: OnExpiry | None
+    execute_within: Wait
     volume: tuple[Volume, ...]
     """What does not fit waits, for the window or for a share; for one subject it is asked about again, and denied."""
     auto_budget: tuple[Volume, ...]

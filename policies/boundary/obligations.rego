@@ -7,7 +7,9 @@ obligations[i] := {
 	"release_by": release_by(i),
 	"approvers": approval[i].approvers,
 	"quorum": approval[i].quorum,
+	"quorum_of": approval[i].quorum_of,
 	"decide_within": approval[i].decide_within,
+	"on_expiry": approval[i].on_expiry,
 	"execute_within": effect[i].execute_within,
 	"volume": volume(i),
 	"auto_budget": auto_budget(i),
@@ -23,7 +25,9 @@ obligations[i] := {
 	"release_by": [],
 	"approvers": [],
 	"quorum": 0,
+	"quorum_of": {},
 	"decide_within": 0,
+	"on_expiry": null,
 	"execute_within": 0,
 	"volume": [],
 	"auto_budget": [],
@@ -42,4 +46,4 @@ release_by(i) := effect[i].release_by if {
 
 approval[i] := effect[i] if verdict[i] == "needs_approval"
 
-approval[i] := {"approvers": [], "quorum": 0, "decide_within": 0} if verdict[i] == "allow"
+approval[i] := {"approvers": [], "quorum": 0, "quorum_of": {}, "decide_within": 0, "on_expiry": null} if verdict[i] == "allow"

@@ -6,7 +6,9 @@ test_a_deny_obliges_to_nothing if {
 		"release_by": [],
 		"approvers": [],
 		"quorum": 0,
+		"quorum_of": {},
 		"decide_within": 0,
+		"on_expiry": null,
 		"execute_within": 0,
 		"volume": [],
 		"auto_budget": [],
@@ -20,7 +22,9 @@ test_an_allow_needs_no_approver_and_reserves_every_limit_that_was_compared if {
 		"release_by": [],
 		"approvers": [],
 		"quorum": 0,
+		"quorum_of": {},
 		"decide_within": 0,
+		"on_expiry": null,
 		"execute_within": 86400,
 		"volume": [
 			money("mandate", "purpose", "ever", 30, 30000),
@@ -61,6 +65,8 @@ test_an_approval_names_its_roles_and_its_time if {
 	must := decided(replaced("/context/proposal/credit/count", 11))[0].obligations
 	must.approvers == ["finance_lead"]
 	must.quorum == 1
+	must.quorum_of == {}
+	must.on_expiry == null
 	must.decide_within == 86400
 }
 

@@ -21,9 +21,12 @@ APPROVAL = {
         "grantor",
         "roles",
         "quorum",
+        "quorum_of",
+        "escalated_from",
+        "on_expiry",
         "asked_at",
     ),
-    *("decide_by", "actions", "undecided", "set_hash", "groups"),
+    *("decide_by", "actions", "undecided", "set_hash", "groups", "not_included", "asked_again", "changes"),
 }
 GROUP = {
     *(
@@ -52,7 +55,8 @@ ACTION = {
         "action_hash",
         "state",
     ),
-    *("closed", "decision"),
+    *("closed", "decision", "version", "step", "effect", "tool_version", "mandate"),
+    *("edited_by", "asked_again", "changes"),
 }
 RUN = {
     *("id", "purpose", "mandate_hash", "owner", "agent", "agent_version", "status", "reason", "waits"),

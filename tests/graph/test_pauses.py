@@ -107,16 +107,36 @@ async def test_what_a_person_rejected_is_not_sent_and_the_model_is_told(agent: A
     assert '"closed": "rejected"' in told[1]
 
 
-async def test_a_rejected_action_needs_a_person_again_when_it_is_proposed_again(agent: Agent) -> None:
-    """Also where policy would allow it by itself: after a no, only a person says yes."""
+async def test_what_a_person_rejected_is_closed_to_the_agent_in_this_run(agent: Agent) -> None:
+    """It may not ask a second time, at the same amount or at another; nobody is bothered again (F20)."""
     await _strict(agent)
     subject = agent.cohort[0]
     agent.model.turns = [turn(credit(subject=subject)), turn(credit(subject=subject)), DONE]
     run, _ = await agent.started()
     await agent.approve(grant=False)
-    end = await agent.drive(run)
+    with agent.nothing_changes():
+        end = await agent.finished(run)
+    assert end.status != "PAUSED_AWAITING_APPROVAL"
+    assert [(o["revision"], o["closed"]) for o in await agent.operations()] == [
+        (1, "rejected"),
+        (2, "denied"),
+    ]
+    assert await agent.approvals() == []
+
+
+async def test_a_run_that_a_person_starts_may_ask_again_about_what_was_rejected(agent: Agent) -> None:
+    """Also where policy would allow it by itself: after a no, only a person says yes."""
+    await _strict(agent)
+    subject = agent.cohort[0]
+    agent.model.turns = [turn(credit(subject=subject)), DONE]
+    run, _ = await agent.started()
+    await agent.approve(grant=False)
+    await agent.finished(run)
+    agent.model.asked.clear()
+    _, end = await agent.started()
     assert end.status == "PAUSED_AWAITING_APPROVAL"
-    assert [(o["revision"], o["closed"]) for o in await agent.operations()] == [(1, "rejected"), (2, None)]
+    (row,) = [o for o in await agent.operations() if o["state"] == "PENDING"]
+    assert "rejected_before" in {reason["code"] for reason in row["reasons"]}
 
 
 def test_the_pause_is_alone_in_its_node_and_no_handler_in_the_graph_could_swallow_it() -> None:

@@ -86,6 +86,19 @@ WRONG_RESULTS: Mapping[str, tuple[str, Json]] = {
         "policy_shape",
         one(verdict="needs_approval", obligations=NOTHING | {"volume": VOLUME}),
     ),
+    "a quorum of a role that is not asked": (
+        "policy_shape",
+        one(
+            verdict="needs_approval",
+            obligations=NOTHING
+            | {"volume": VOLUME, "approvers": ["finance_lead"], "quorum": 1, "decide_within": 60}
+            | {"quorum_of": {"support_manager": 1}},
+        ),
+    ),
+    "an allow that escalates": (
+        "policy_shape",
+        must(on_expiry={"approvers": ["finance_lead"], "quorum": 1, "decide_within": 60}),
+    ),
     "an allow without a reason": ("policy_shape", one(reasons=[])),
     "an allow without a limit to reserve": ("policy_shape", must(volume=[])),
     "an allow that needs an approver": ("policy_shape", must(approvers=["finance_lead"], quorum=1)),

@@ -101,6 +101,15 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
     "an approver that is no role": effect("credit.issue", approvers=["nobody"]),
     "who may end a window and approves nothing": effect("email.send", release_by=["administrator"]),
     "a quorum of none": effect("credit.issue", quorum=0),
+    "a quorum of a role that is not asked": effect("credit.issue", quorum_of={"support_manager": 1}),
+    "a quorum of roles that is more than the quorum": effect("credit.issue", quorum_of={"finance_lead": 2}),
+    "an administrator who approves": effect("credit.issue", approvers=["administrator"]),
+    "an escalation to administrators": effect(
+        "credit.issue", on_expiry={"approvers": ["administrator"], "quorum": 1, "decide_within": 60}
+    ),
+    "an escalation without a time": effect(
+        "credit.issue", on_expiry={"approvers": ["finance_lead"], "quorum": 1, "decide_within": 0}
+    ),
     "an unbounded bounded effect": effect("credit.issue", bounds=None),
     "another autonomy": effect("credit.issue", autonomy="full"),
     "money without a total": effect("credit.issue", volume=[policy_limit(count=1)]),
@@ -259,3 +268,20 @@ def test_a_bundle_that_cannot_be_read_is_said(policy_folder: Path, content: byte
     """Half a download is no bundle."""
     with pytest.raises(Misconfigured, match=r"Run `python -m remit\.policies\.build`\.$"):
         shipped_revision(with_bundle(policy_folder, content))
+
+
+async def test_who_is_asked_of_which_role_and_what_happens_on_expiry_is_policys_data(
+    policy_folder: Path,
+) -> None:
+    """A quorum of roles and an escalation are obligations of the decision, from the data alone."""
+    data = policy_data()
+    later = {"approvers": ["support_manager"], "quorum": 1, "decide_within": 600}
+    roles = {"finance_lead": 1, "support_manager": 1}
+    data["remit"]["settings"]["effects"]["credit.issue"].update(
+        approvers=list(roles), quorum=2, quorum_of=roles, on_expiry=later, autonomy="supervised", bounds=None
+    )
+    engine = EmbeddedEngine(with_data(policy_folder, data))
+    (decision,) = (await engine.ask(question(action(CREDIT)))).decisions
+    assert (decision.verdict, decision.obligations.quorum_of) == (Verdict.NEEDS_APPROVAL, roles)
+    assert decision.obligations.on_expiry is not None
+    assert decision.obligations.on_expiry.model_dump(mode="json") == later

@@ -17,6 +17,8 @@ CREATE TABLE installation (
 CREATE TABLE tokens (
     id text PRIMARY KEY,
     person text NOT NULL CHECK (person ~ '^[a-z0-9][a-z0-9._-]{1,60}$'),
+    -- Who that is outside of here: several identities of one human being are one voice, and stand in a chain together.
+    natural_person text NOT NULL CHECK (natural_person ~ '^[a-z0-9][a-z0-9._-]{1,60}$'),
     role text NOT NULL CHECK (role ~ '^[a-z][a-z_]{1,40}$'),
     secret_hash bytea NOT NULL UNIQUE,
     minted_by text NOT NULL,
@@ -266,38 +268,54 @@ CREATE TABLE approvals (
     set_hash text NOT NULL,
     roles text[] NOT NULL CHECK (cardinality(roles) > 0),
     quorum integer NOT NULL CHECK (quorum >= 1),
+    -- How many of which role at least: {"finance_lead": 1}; the quorum's other voices may be of any of the roles.
+    quorum_of jsonb NOT NULL,
+    -- Who is asked when nobody decided in time: {approvers, quorum, decide_within}; NULL: nobody, it expires.
+    on_expiry jsonb,
+    -- As policy said it; what others are asked after an escalation is still compared with this.
+    terms jsonb NOT NULL,
+    escalated_from text REFERENCES approvals,
     asked_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     decide_by timestamptz NOT NULL,
+    -- When a tenth of the time to decide is left: people are told that nobody has decided yet.
+    remind_at timestamptz NOT NULL,
     execute_within interval NOT NULL,
-    status text NOT NULL DEFAULT 'OPEN' CHECK (status IN ('OPEN', 'DECIDED', 'EXPIRED', 'CANCELLED')),
+    status text NOT NULL DEFAULT 'OPEN' CHECK (status IN ('OPEN', 'DECIDED', 'EXPIRED', 'ESCALATED', 'CANCELLED')),
     closed_at timestamptz
 );
-CREATE INDEX approvals_open ON approvals (run_id) WHERE status = 'OPEN';
+CREATE INDEX approvals_open ON approvals (mandate_hash) WHERE status = 'OPEN';
 
 CREATE TABLE approval_items (
     approval_id text NOT NULL REFERENCES approvals,
     operation_id bigint NOT NULL REFERENCES operations,
     action_hash text NOT NULL,
-    decision text CHECK (decision IN ('granted', 'rejected')),
+    decision text CHECK (decision IN ('granted', 'rejected', 'voided')),
     decided_at timestamptz,
     execute_by timestamptz,
     bound_at timestamptz,
-    PRIMARY KEY (approval_id, operation_id)
+    voided_why text,
+    PRIMARY KEY (approval_id, operation_id),
+    CHECK ((decision = 'voided') = (voided_why IS NOT NULL))
 );
 CREATE INDEX approval_items_operation ON approval_items (operation_id);
 
 CREATE TABLE votes (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     approval_id text NOT NULL,
     operation_id bigint NOT NULL,
     person text NOT NULL,
+    natural_person text NOT NULL,
     role text NOT NULL,
     token_id text NOT NULL REFERENCES tokens,
     decision text NOT NULL CHECK (decision IN ('granted', 'rejected')),
     rationale text NOT NULL,
     at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    PRIMARY KEY (approval_id, operation_id, person),
+    taken_back_at timestamptz,
+    taken_back_why text,
     FOREIGN KEY (approval_id, operation_id) REFERENCES approval_items
 );
+CREATE UNIQUE INDEX votes_once ON votes (approval_id, operation_id, natural_person) WHERE taken_back_at IS NULL;
+CREATE INDEX votes_token ON votes (token_id) WHERE taken_back_at IS NULL;
 
 -- Refused tries to decide are evidence too: who tried, with which token, and why it did not count.
 CREATE TABLE refused_decisions (

@@ -35,13 +35,27 @@ BEGIN
     END CASE;
 END $$;
 
-CREATE FUNCTION whoami(p_secret text) RETURNS TABLE (token_id text, person text, role text, expires_at timestamptz)
+CREATE FUNCTION whoami(p_secret text) RETURNS TABLE (token_id text, person text, natural_person text, role text, expires_at timestamptz)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-    SELECT t.id, t.person, t.role, t.expires_at FROM token_of(p_secret) t
+    SELECT t.id, t.person, t.natural_person, t.role, t.expires_at FROM token_of(p_secret) t
 $$;
 
+-- The natural person behind an identity, the same for all its tokens: as said, or as known from an earlier token, or of
+-- the identity's own name. An identity never changes hands, since what it once said would then be somebody else's word.
+CREATE FUNCTION natural_person_of(p_person text, p_said text) RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE known text := (SELECT t.natural_person FROM tokens t WHERE t.person = p_person LIMIT 1);
+BEGIN
+    IF known <> p_said THEN
+        RAISE EXCEPTION '% is an identity of % and stays one. Give the new token another name for its person.', p_person, known
+            USING ERRCODE = 'RM012';
+    END IF;
+    RETURN coalesce(known, p_said, p_person);
+END $$;
+
 -- The first token of an empty database needs no other one; every later one is minted by an administrator.
-CREATE FUNCTION mint_token(p_minter text, p_id text, p_secret_hash bytea, p_person text, p_role text, p_seconds double precision)
+CREATE FUNCTION mint_token(p_minter text, p_id text, p_secret_hash bytea, p_person text, p_role text, p_seconds double precision,
+                           p_natural_person text)
 RETURNS timestamptz
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE minter tokens; expiry timestamptz := clock() + make_interval(secs => p_seconds);
@@ -54,20 +68,21 @@ BEGIN
         ELSIF p_role <> 'administrator' THEN
             RAISE EXCEPTION 'The first token is an administrator''s. Mint that one first.' USING ERRCODE = 'RM011';
         END IF;
-        INSERT INTO tokens (id, person, role, secret_hash, minted_by, expires_at)
-        VALUES (p_id, p_person, p_role, p_secret_hash, 'bootstrap', expiry);
+        INSERT INTO tokens (id, person, natural_person, role, secret_hash, minted_by, expires_at)
+        VALUES (p_id, p_person, natural_person_of(p_person, p_natural_person), p_role, p_secret_hash, 'bootstrap', expiry);
         RETURN expiry;
     END IF;
     minter := token_of(p_minter);
     IF minter.role <> 'administrator' THEN
         RAISE EXCEPTION '% is %, and only an administrator mints tokens. Ask one.', minter.person, minter.role USING ERRCODE = 'RM011';
     END IF;
-    INSERT INTO tokens (id, person, role, secret_hash, minted_by, expires_at)
-    VALUES (p_id, p_person, p_role, p_secret_hash, minter.person, expiry);
+    INSERT INTO tokens (id, person, natural_person, role, secret_hash, minted_by, expires_at)
+    VALUES (p_id, p_person, natural_person_of(p_person, p_natural_person), p_role, p_secret_hash, minter.person, expiry);
     RETURN expiry;
 END $$;
 
-CREATE FUNCTION revoke_token(p_secret text, p_id text) RETURNS void
+-- What the token granted and nobody has begun to send is void, and asked again. Returns how many actions that are.
+CREATE FUNCTION revoke_token(p_secret text, p_id text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE actor tokens := token_of(p_secret);
 BEGIN
@@ -82,6 +97,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'There is no token %. See `remit token list`.', p_id USING ERRCODE = 'RM012';
     END IF;
+    RETURN void_grants_of(p_id);
 END $$;
 
 -- Grants a mandate, freezes its cohort, supersedes the purpose's live one and closes what that had not sent.
@@ -281,7 +297,7 @@ END $$;
 CREATE FUNCTION cancel_empty_approvals() RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     UPDATE approvals a SET closed_at = clock_timestamp(),
-           status = CASE WHEN EXISTS (SELECT FROM approval_items i WHERE i.approval_id = a.id AND i.decision IS NOT NULL)
+           status = CASE WHEN EXISTS (SELECT FROM approval_items i WHERE i.approval_id = a.id AND i.decision IN ('granted', 'rejected'))
                          THEN 'DECIDED' ELSE 'CANCELLED' END
     WHERE a.status = 'OPEN' AND NOT EXISTS (
         SELECT FROM approval_items i JOIN operations o ON o.id = i.operation_id

@@ -107,7 +107,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 $$;
 
 -- The rows of a proposal as the ledger takes them: purpose, mandate and agent are the run's, and what another tool may
--- still do under the key is a denial.
+-- still do under the key is a denial. So is what a person rejected in this run: its key is closed to the agent.
 CREATE FUNCTION proposed_rows(p_run text, p_rows jsonb) RETURNS SETOF operations
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE r operations; run runs;
@@ -119,6 +119,10 @@ BEGIN
             r.verdict := 'deny';
             r.reasons := '[{"code": "other_tool_may_act", "detail": "a request of another tool may still arrive under this key"}]';
             r.closed_detail := 'other_tool_may_act';
+        ELSIF EXISTS (SELECT FROM operations o WHERE o.key = r.key AND o.run_id = p_run AND o.closed = 'rejected') THEN
+            r.verdict := 'deny';
+            r.reasons := '[{"code": "rejected_by_a_person", "detail": "a person said no in this run, and an agent does not ask twice"}]';
+            r.closed_detail := 'rejected_by_a_person';
         END IF;
         r.state := CASE r.verdict WHEN 'deny' THEN 'CLOSED' ELSE 'PENDING' END;
         r.closed := CASE r.verdict WHEN 'deny' THEN 'denied' END;
@@ -179,7 +183,7 @@ BEGIN
 END $$;
 
 -- A verdict given later (policy had no answer, or its revision changed). A deny closes; what was granted stays granted
--- only as long as the action's hash is the same, which it is, since a revision never changes.
+-- where the action's hash is the same, which it is, since a revision never changes, and where it is enough by now.
 CREATE FUNCTION judge(p_run text, p_token bigint, p_rows jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
@@ -197,6 +201,7 @@ BEGIN
       -- Which limits hold is part of the verdict: the next claim compares with those.
       AND g.kind IN ('policy', 'limit');
     PERFORM keep_questions(p_run, p_rows);
+    PERFORM fit_approvals(ARRAY(SELECT r.id FROM jsonb_to_recordset(p_rows) r (id bigint)));
     PERFORM cancel_empty_approvals();
 END $$;
 

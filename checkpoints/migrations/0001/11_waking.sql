@@ -3,12 +3,14 @@
 CREATE FUNCTION run_ready(p_run text) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     WITH mine AS (
-        SELECT remit.obstacle(o) AS obstacle, o.hold_until, o.run_id = p_run AS own, EXISTS (
+        SELECT o.id, o.action_hash, o.mandate_hash, remit.obstacle(o) AS obstacle, o.hold_until, o.run_id = p_run AS own, EXISTS (
                    SELECT FROM remit.gates g WHERE g.operation_id = o.id AND g.kind = 'policy' AND g.until > clock_timestamp()) AS silent
         FROM remit.concerns c JOIN remit.operations o ON o.id = c.operation_id
         WHERE c.run_id = p_run AND o.state NOT IN ('SETTLED', 'CLOSED'))
     SELECT (coalesce(bool_or(own AND (obstacle IN ('ready', 'stop', 'mandate') OR (obstacle = 'hold' AND hold_until IS NULL)
-                            OR (obstacle = 'policy' AND NOT silent))), false)
+                            OR (obstacle = 'policy' AND NOT silent)
+                            -- A grant was taken back or is not enough any more, or there is room for another request.
+                            OR (obstacle = 'approval' AND NOT remit.asked_about(id, action_hash) AND remit.may_ask(mandate_hash)))), false)
         OR NOT EXISTS (SELECT FROM mine WHERE obstacle NOT IN ('requirement_lost', 'case', 'limit'))
         -- What was planned and not read or judged yet: a receiver or policy gave no answer.
         OR (remit.unread(p_run) AND NOT EXISTS (
@@ -44,12 +46,12 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- What time alone brings about, in one call: expiries, cancellations under an order, ends of mandates and runs, lost
--- senders. One sweep at a time is enough; another one has it done for it.
+-- senders, and who is to be told of an approval that is about to expire. One sweep at a time is enough; another one has it done for it.
 CREATE FUNCTION tidy() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock(boundary_lock() + 1) THEN
         RETURN 0;
     END IF;
-    RETURN lose_senders() + expire_approvals() + cancel_stopped() + close_dead_mandates() + close_orphans();
+    RETURN lose_senders() + tell_expiring() + expire_approvals() + cancel_stopped() + close_dead_mandates() + close_orphans();
 END $$;

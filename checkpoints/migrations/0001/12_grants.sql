@@ -4,7 +4,7 @@
 GRANT USAGE ON SCHEMA remit TO remit_app;
 GRANT SELECT ON ALL TABLES IN SCHEMA remit TO remit_app;
 REVOKE SELECT ON tokens FROM remit_app;
-GRANT SELECT (id, person, role, minted_by, created_at, expires_at, revoked_at) ON tokens TO remit_app;
+GRANT SELECT (id, person, natural_person, role, minted_by, created_at, expires_at, revoked_at) ON tokens TO remit_app;
 
 REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA remit FROM PUBLIC;
 -- Whoever adds a function later has to say who may call it.

@@ -55,7 +55,7 @@ $$;
 CREATE FUNCTION release_refusal(o operations, p_token tokens) RETURNS hold_decision
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT CASE
-        WHEN in_chain_of(o.run_id, o.mandate_hash, p_token.person) THEN ROW('in_the_chain', NULL, NULL)::hold_decision
+        WHEN in_chain_of(o.run_id, o.mandate_hash, ARRAY[o.id], p_token.natural_person) THEN ROW('in_the_chain', NULL, NULL)::hold_decision
         WHEN NOT coalesce(o.obligations -> 'release_by', '[]') ? p_token.role
             THEN ROW('wrong_role', NULL, (SELECT string_agg(role, ' or ') FROM jsonb_array_elements_text(o.obligations -> 'release_by') role))::hold_decision
     END
