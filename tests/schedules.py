@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from tests.fixtures import eventually
+from tests.fixtures import Bench, eventually
 
 STEPS = ("begin", "call", "commit")
 
@@ -25,6 +25,12 @@ async def passing(seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()
+
+
+async def waits_for(bench: Bench, holder: psycopg.AsyncConnection[Any]) -> bool:
+    """Whether somebody waits for a lock of this very connection; others of the server may wait for theirs."""
+    query = "SELECT pid FROM pg_stat_activity WHERE %s = ANY (pg_blocking_pids(pid))"
+    return bool(await bench.sql(query, holder.info.backend_pid))
 
 
 def interleavings(names: tuple[str, str]) -> Iterator[tuple[str, ...]]:

@@ -20,7 +20,7 @@ from remit.sandbox.worlds import World
 from remit.tools.ports import FaultPoint, Lease
 from remit.tools.runner import Runner, Sent
 from tests.fixtures import HOUR, NO_OBLIGATIONS, Bench, Obligations, Tokens, eventually
-from tests.schedules import passing
+from tests.schedules import passing, waits_for
 
 WINDOW: Obligations = {**NO_OBLIGATIONS, "hold_seconds": HOUR, "release_by": ["finance_lead"]}
 MAIL = "POST /messages"
@@ -41,10 +41,6 @@ async def over(bench: Bench, tokens: Tokens, subjects: list[str]) -> tuple[Lease
     await bench.database.rows("advance_clock", seconds=HOUR)
     assert await bench.obstacles(ids) == ["ready"] * len(ids)
     return lease, ids
-
-
-async def waiting_locks(bench: Bench) -> int:
-    return len(await bench.sql("SELECT pid FROM pg_locks WHERE NOT granted"))
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ async def raced(
         coming = asyncio.create_task(bench.sql(*_flat(verbs.statement(second, id_))))
 
         async def there() -> bool:
-            return coming.done() or await waiting_locks(bench) > 0
+            return coming.done() or await waits_for(bench, one)
 
         await eventually(there)
         assert coming.done() == (second == "claim"), (

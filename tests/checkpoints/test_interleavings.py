@@ -15,7 +15,7 @@ from remit.checkpoints.embedded_access import Urls
 from remit.tools.mandates import AskAbove, Mandate
 from remit.tools.ports import Lease
 from tests.fixtures import ASK_FINANCE, HOUR, NO_OBLIGATIONS, Bench, Tokens, eventually, limited, mandate_over
-from tests.schedules import interleavings, played
+from tests.schedules import interleavings, played, waits_for
 
 OWN = "customer:c-104"
 TERMS = '{"issue_credit": {"attempts": 5, "budget_ms": 90000, "timeout_ms": 1000, "retention_ms": null}}'
@@ -243,7 +243,7 @@ async def test_an_approval_that_runs_out_while_the_claim_waits_is_not_used(
         coming = asyncio.create_task(bench.ledger.claim(lease, [id_], now, 8.0, bench.runner._terms))
 
         async def waits() -> bool:
-            return bool(await bench.sql("SELECT pid FROM pg_locks WHERE NOT granted"))
+            return await waits_for(bench, holding)
 
         await eventually(waits)
         if passes:
