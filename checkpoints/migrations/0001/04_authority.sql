@@ -93,6 +93,8 @@ BEGIN
        AND NOT EXISTS (SELECT FROM tokens WHERE id <> p_id AND role = 'administrator' AND revoked_at IS NULL AND expires_at > clock()) THEN
         RAISE EXCEPTION 'This is the last administrator''s token: without it nobody could mint another. Mint one first.' USING ERRCODE = 'RM012';
     END IF;
+    -- Waits here for what the token is saying, so that the moment below is later than all of it.
+    PERFORM FROM tokens WHERE id = p_id FOR UPDATE;
     UPDATE tokens SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE id = p_id;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'There is no token %. See `remit token list`.', p_id USING ERRCODE = 'RM012';
