@@ -207,7 +207,7 @@ def test_status_tells_each_fact_with_its_source(asked: Remit) -> None:
     approve(asked, "--only", "104")
     asked("resume", asked.last_run())
     found = asked.json("status", "104")
-    assert set(found) == {"met", "orders", "warning", "reports", "told"}
+    assert set(found) == {"met", "orders", "warning", "reports", "told", "verdicts"}
     (report,) = found["reports"]
     cell = next(cell for cell in report["cells"] if cell["step"] == "credit")
     assert (cell["subject"], cell["amount_minor"], cell["source"]) == (
@@ -352,7 +352,7 @@ def test_show_leads_from_the_plan_to_the_effect(asked: Remit) -> None:
     approve(asked, "--because", "looked at each")
     asked("resume")
     (run,) = asked.json("show", asked.last_run())["traces"]
-    assert {"run", "counts", "threads", "plans", "statements", "cases", "journal"} == set(run)
+    assert {"run", "counts", "verdicts", "threads", "plans", "statements", "cases", "journal"} == set(run)
     out = asked.done("show", asked.last_run())
     assert "field_not_delegated" in out
     (trace,) = asked.json("show", "outage-0611/credit/customer:c-104/1")["traces"]
