@@ -75,16 +75,19 @@ BEGIN
 END $$;
 CREATE TRIGGER cases_told AFTER INSERT ON cases FOR EACH ROW EXECUTE FUNCTION tell_case();
 
--- By tool and run: how many operations meet the closed door is for the screens.
+-- A receiver that falters opens and closes many times: told is one closing an hour, whichever run met it.
 CREATE FUNCTION tell_receiver() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-DECLARE o operations;
 BEGIN
-    SELECT * INTO o FROM operations WHERE id = NEW.operation_id;
-    PERFORM tell('receiver.closed', o.tool || '@' || o.run_id, o.run_id, jsonb_build_object('tool', o.tool, 'run', o.run_id));
+    IF NOT EXISTS (SELECT FROM notices WHERE kind = 'receiver.closed' AND data ->> 'receiver' = NEW.name
+                   AND at > clock_timestamp() - interval '1 hour') THEN
+        PERFORM tell('receiver.closed', NEW.name || '@' || NEW.since, NULL,
+                     jsonb_build_object('receiver', NEW.name, 'why', NEW.closed, 'since', NEW.since));
+    END IF;
     RETURN NULL;
 END $$;
-CREATE TRIGGER gates_told AFTER INSERT ON gates FOR EACH ROW WHEN (NEW.kind = 'receiver') EXECUTE FUNCTION tell_receiver();
+CREATE TRIGGER receivers_told AFTER UPDATE OF closed ON receivers FOR EACH ROW
+    WHEN (OLD.closed IS NULL AND NEW.closed IS NOT NULL) EXECUTE FUNCTION tell_receiver();
 
 -- A week: who sets up a channel today is not told of last year. What is older stays in `remit notices`.
 CREATE FUNCTION longest_told() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '7 days' $$;
