@@ -5,7 +5,6 @@ the same id again, and whoever is told drops what it knows. Nothing is lost, and
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 
 from remit.checkpoints.database import Database, Row
+from remit.tools.actions import canonical
 from remit.tools.errors import NotSent
 from remit.tools.signatures import signed
 
@@ -68,7 +68,7 @@ def body_of(notice: Row) -> bytes:
         "run": notice["run_id"],
         "data": notice["data"],
     }
-    return json.dumps(content, sort_keys=True).encode()
+    return canonical(content)
 
 
 def posting(session: aiohttp.ClientSession, url: str, key: bytes) -> Channel:

@@ -3,7 +3,6 @@
 Keeps I3 on the screen: what is decided about is what would be sent, byte for byte, and no sign in it can hide.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from remit.checkpoints.database import Database, Row
 from remit.console.render import exact, many, quoted
 from remit.console.screen import heading, say
-from remit.tools.actions import Json
+from remit.tools.actions import Json, canonical
 
 _COMPARED = ("tool", "tool_version", "mandate_hash", "intent", "request", "relied_on")
 """What an action's hash is made of."""
@@ -26,10 +25,10 @@ async def actions(database: Database, id_: str) -> list[dict[str, Any]]:
     return [_action(row, before.get(row["operation_id"])) for row in rows]
 
 
-def _kind(row: Row) -> str:
+def _kind(row: Row) -> bytes:
     """The same for actions that differ in nothing but whom they are for."""
     said = {name: value for name, value in row["intent"].items() if name != "subject"}
-    return json.dumps([row["step"], row["tool"], said, row["relied_on"]], sort_keys=True)
+    return canonical([row["step"], row["tool"], said, row["relied_on"]])
 
 
 def _action(row: Row, before: Row | None) -> dict[str, Any]:
@@ -86,12 +85,10 @@ def _flat(value: Json, path: str) -> Iterator[tuple[str, Json]]:
 
 def changed(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What differs from what was asked before, alike changes together: {field, old, new, count, first}."""
-    alike: dict[str, dict[str, Any]] = {}
+    alike: dict[bytes, dict[str, Any]] = {}
     for one in found:
         for change in one["changes"]:
-            kept = alike.setdefault(
-                json.dumps(change, sort_keys=True), {**change, "count": 0, "first": one["subject"]}
-            )
+            kept = alike.setdefault(canonical(change), {**change, "count": 0, "first": one["subject"]})
             kept["count"] += 1
     return sorted(alike.values(), key=lambda change: (change["count"], change["field"]))
 

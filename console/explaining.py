@@ -21,6 +21,9 @@ _OPERATION = (
     *("state", "closed", "verdict", "policy_engine", "policy_revision", "decision_id"),
 )
 
+_WINDOWS = {"ever": "in all", "hour": "an hour", "day": "a day", "month": "a month"}
+_SCOPES = {"purpose": "under the purpose", "effect": "over all purposes", "subject": "for one subject"}
+
 
 async def explained(services: Services, which: str) -> dict[str, Any]:
     """Everything about the newest decision of an operation; the keys are stable. Raises Refused when there is none."""
@@ -176,18 +179,31 @@ def _thresholds(why: dict[str, Any]) -> Iterator[str]:
 def _duties(why: dict[str, Any]) -> Iterator[str]:
     must = why["obligations"]
     if must["approvers"]:
+        each = ", ".join(f"{count} of {role}" for role, count in must["quorum_of"].items())
         yield (
-            f"{many(must['quorum'], 'approval')} of {', '.join(must['approvers'])}, outside the chain of the mandate, "
-            f"within {span(must['decide_within'])}; then {span(must['execute_within'])} to carry it out."
+            f"{many(must['quorum'], 'approval')} of {', '.join(must['approvers'])}"
+            f"{f' (at least {each})' if each else ''}, outside the chain of the mandate, within "
+            f"{span(must['decide_within'])}; then {span(must['execute_within'])} to carry it out."
+        )
+    if (later := must["on_expiry"]) is not None:
+        yield (
+            f"If nobody decides by then, {', '.join(later['approvers'])} is asked for {span(later['decide_within'])}."
         )
     if must["hold_seconds"]:
         yield f"Held for {span(must['hold_seconds'])} before it is sent."
     if must["verify"]:
         yield "Verified at the system of record at once."
     for limit in must["volume"]:
-        much = "" if limit["amount_minor"] is None else f", {money(limit['amount_minor'], limit['currency'])}"
-        count = "any number" if limit["count"] is None else many(limit["count"], "action")
-        yield f"Reserved at the claim: {limit['name']}, at most {count}{much} under the purpose."
+        yield f"Reserved at the claim: {limit['name']}, at most {_most(limit)}."
+    for limit in must["auto_budget"]:
+        yield f"Without a person: {limit['name']}, at most {_most(limit)}."
+
+
+def _most(limit: dict[str, Any]) -> str:
+    parts = [many(limit["count"], "action")] if limit["count"] is not None else []
+    if limit["amount_minor"] is not None:
+        parts.append(money(limit["amount_minor"], limit["currency"]))
+    return f"{' and '.join(parts) or 'any number'} ({_WINDOWS[limit['window']]}, {_SCOPES[limit['scope']]})"
 
 
 def _today(again: dict[str, Any]) -> Iterator[str]:

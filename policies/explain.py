@@ -20,6 +20,7 @@ WORDS: Mapping[str, str] = {
     "{detail}.",
     "ask_above_count": "The whole proposal, with what is already out, has more actions than may go without a person: "
     "{detail}.",
+    "auto_budget": "The whole proposal is more than the automatic budget has left in its window: {detail}.",
     "beyond_role_ceiling": "The role of a grantor may not delegate as much: {detail}.",
     "currency_not_exact": "The currency is not the one that the mandate fixes for this step.",
     "field_not_delegated": "It writes a field that the step does not name, that is not the effect's, or none at all: "
@@ -35,8 +36,10 @@ WORDS: Mapping[str, str] = {
     "order_of_steps": "What must come first is neither completed nor can it still complete. {detail}",
     "other_tool_may_act": "The ledger refused it: {detail}.",
     "promise_not_delegated": "The receiver declares another promise for this template than the step may make.",
+    "rejected_by_a_person": "The ledger refused it: {detail}.",
     "rejected_before": "A person rejected an earlier revision under this key, so only a person says yes: {detail}.",
     "stopped": "A stop is in force over it. {detail}",
+    "subject_limit": "{detail} would get more than policy lets one subject have under one purpose.",
     "subject_missing": "The system of record does not know {detail}.",
     "supervised": "This effect is under supervision, so a person is asked every time: {detail}.",
     "template_not_delegated": "The template is not the one that the step names.",

@@ -60,7 +60,7 @@ ACTION = {
 }
 RUN = {
     *("id", "purpose", "mandate_hash", "owner", "agent", "agent_version", "status", "reason", "waits"),
-    *("created_at", "ended_at", "worker", "held", "order_id"),
+    *("created_at", "ended_at", "worker", "held", "order_id", "limits"),
 }
 END = {"run", "purpose", "status", "reason", "waits", "cases", "met", "followed", "exit"}
 
@@ -100,7 +100,7 @@ def test_a_run_in_json_is_one_document(granted: Remit) -> None:
 def test_the_inbox_says_what_how_much_who_asks_who_decides_and_why(asked: Remit) -> None:
     """On the screen and in JSON, with a word about the missing worker."""
     found = asked.json("inbox")
-    assert set(found) == {"orders", "warning", "approvals"}
+    assert set(found) == {"closed", "orders", "warning", "approvals"}
     assert "remit work" in found["warning"]
     (approval,) = found["approvals"]
     (group,) = approval["groups"]
@@ -207,7 +207,7 @@ def test_status_tells_each_fact_with_its_source(asked: Remit) -> None:
     approve(asked, "--only", "104")
     asked("resume", asked.last_run())
     found = asked.json("status", "104")
-    assert set(found) == {"met", "orders", "warning", "reports", "told", "verdicts"}
+    assert set(found) == {"closed", "met", "orders", "warning", "reports", "told", "verdicts"}
     (report,) = found["reports"]
     cell = next(cell for cell in report["cells"] if cell["step"] == "credit")
     assert (cell["subject"], cell["amount_minor"], cell["source"]) == (
@@ -352,7 +352,8 @@ def test_show_leads_from_the_plan_to_the_effect(asked: Remit) -> None:
     approve(asked, "--because", "looked at each")
     asked("resume")
     (run,) = asked.json("show", asked.last_run())["traces"]
-    assert {"run", "counts", "verdicts", "threads", "plans", "statements", "cases", "journal"} == set(run)
+    parts = {"run", "counts", "verdicts", "threads", "plans", "statements", "cases", "gates", "journal"}
+    assert parts == set(run)
     out = asked.done("show", asked.last_run())
     assert "field_not_delegated" in out
     (trace,) = asked.json("show", "outage-0611/credit/customer:c-104/1")["traces"]

@@ -96,7 +96,8 @@ def test_a_request_for_approval_is_explained_in_words(asked: Remit) -> None:
         "The tool declares compensable, medium consequence",
         "A person is asked above 10 actions (mandate).",
         "1 approval of finance_lead, outside the chain of the mandate, within 24 hours",
-        "Reserved at the claim: mandate:credit.issue",
+        "Reserved at the claim: mandate:credit.issue/purpose/ever",
+        "Without a person: ask_above:credit.issue/purpose/ever",
         "Asked again today with the same question, policy r1-",
         "says the same.",
     ):

@@ -278,7 +278,13 @@ async def test_who_is_asked_of_which_role_and_what_happens_on_expiry_is_policys_
     later = {"approvers": ["support_manager"], "quorum": 1, "decide_within": 600}
     roles = {"finance_lead": 1, "support_manager": 1}
     data["remit"]["settings"]["effects"]["credit.issue"].update(
-        approvers=list(roles), quorum=2, quorum_of=roles, on_expiry=later, autonomy="supervised", bounds=None
+        approvers=list(roles),
+        quorum=2,
+        quorum_of=roles,
+        on_expiry=later,
+        autonomy="supervised",
+        bounds=None,
+        auto_budget=[],
     )
     engine = EmbeddedEngine(with_data(policy_folder, data))
     (decision,) = (await engine.ask(question(action(CREDIT)))).decisions
