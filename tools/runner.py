@@ -60,12 +60,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the sends of one claim have in common; `began` is the boot clock before the claim was asked for."""
+    """What the sends of one claim have in common; `began` is the boot clock before the claim was asked for, `waiting`
+    are the attempts of which nothing has begun."""
 
     lease: Lease
     operations: dict[int, Operation]
     snapshots: dict[int, Snapshot]
     began: float
+    waiting: set[int]
 
     def request(self, claimed: Claimed) -> Request:
         """As it was stored when it was proposed."""
@@ -78,7 +80,7 @@ def boot_seconds() -> float:
 
 
 class Runner:
-    """Sends and verifies for one process. `reach` is a fault hook for tests, `send_seconds` as SEND_SECONDS."""
+    """Sends and verifies for one process. `reach` is a fault hook around its calls; `send_seconds` as SEND_SECONDS."""
 
     def __init__(
         self,
@@ -104,26 +106,32 @@ class Runner:
         """Revalidate, claim, send and record one batch of at most 100. Snapshots that differ are returned as stale."""
         sent = Sent()
         read_at = await self._ledger.now()
+        await self._reach(FaultPoint.BEFORE_SNAPSHOT)
         snapshots = await self._snapshots(operations, sent)
+        await self._reach(FaultPoint.AFTER_SNAPSHOT)
         fresh = [o for o in operations if o.id in snapshots and self._still_true(o, snapshots[o.id], sent)]
         if not fresh:
             return sent
-        await self._reach(FaultPoint.BEFORE_CLAIM)
         began = boot_seconds()
         claims = await self._ledger.claim(
             lease, [o.id for o in fresh], read_at, self._send_seconds, self._terms
         )
-        await self._reach(FaultPoint.AFTER_CLAIM)
         sent.refused |= {c.operation_id: c.refused for c in claims if c.refused is not None}
         by_id = {o.id: o for o in fresh}
         groups: dict[str, list[Claimed]] = defaultdict(list)
         for claimed in claims:
             if claimed.attempt_id is not None:
                 groups[by_id[claimed.operation_id].tool].append(claimed)
-        batch = _Batch(lease, by_id, snapshots, began)
-        for tool, claimed_here in groups.items():
-            await self._send_tool(self._catalogue.write(tool), claimed_here, batch)
-            sent.attempted += [c.operation_id for c in claimed_here]
+        waiting = {c.attempt_id for c in claims if c.attempt_id is not None}
+        batch = _Batch(lease, by_id, snapshots, began, waiting)
+        try:
+            for tool, claimed_here in groups.items():
+                await self._send_tool(self._catalogue.write(tool), claimed_here, batch)
+                sent.attempted += [c.operation_id for c in claimed_here]
+        finally:
+            # What was claimed and certainly not begun goes back, of every tool, also when this worker is asked to end.
+            if waiting:
+                await self._ledger.unsend(sorted(waiting))
         return sent
 
     async def look(self, run_id: str | None, limit: int = 100) -> int:
@@ -133,12 +141,12 @@ class Runner:
         for item in due:
             by_tool[item.tool].append(item)
         settlements: list[Settlement] = []
+        await self._reach(FaultPoint.BEFORE_VERIFY)
         for tool, items in by_tool.items():
             settlements += await self._judge(tool, items)
-        await self._reach(FaultPoint.BEFORE_SETTLE)
+        await self._reach(FaultPoint.AFTER_VERIFY)
         if settlements:
             await self._ledger.settle(settlements)
-        await self._reach(FaultPoint.AFTER_SETTLE)
         return len(due)
 
     async def _snapshots(self, operations: Sequence[Operation], sent: Sent) -> dict[int, Snapshot]:
@@ -175,24 +183,14 @@ class Runner:
         return False
 
     async def _send_tool(self, tool: WriteTool, claims: Sequence[Claimed], batch: _Batch) -> None:
-        waiting = groups(tool.contract, claims)
-        try:
-            while waiting:
-                group = waiting[0]
-                allowed = await self._ledger.may_send(
-                    batch.lease, [c.attempt_id for c in group.claims if c.attempt_id]
-                )
-                del waiting[0]
-                await self._reach(FaultPoint.BEFORE_SEND)
-                receipts = await self._send_group(tool, group, allowed, batch)
-                await self._reach(FaultPoint.AFTER_SEND)
-                await self._ledger.record(receipts)
-                await self._reach(FaultPoint.AFTER_RECORD)
-        finally:
-            # What was claimed and certainly not begun goes back, also when this worker is asked to end.
-            if waiting:
-                left = [c.attempt_id for group in waiting for c in group.claims if c.attempt_id]
-                await self._ledger.unsend(left)
+        for group in groups(tool.contract, claims):
+            ids = [c.attempt_id for c in group.claims if c.attempt_id]
+            allowed = await self._ledger.may_send(batch.lease, ids)
+            batch.waiting.difference_update(ids)
+            await self._reach(FaultPoint.BEFORE_SEND)
+            receipts = await self._send_group(tool, group, allowed, batch)
+            await self._reach(FaultPoint.AFTER_SEND)
+            await self._ledger.record(receipts)
 
     async def _send_group(
         self, tool: WriteTool, group: Group, allowed: set[int], batch: _Batch
