@@ -29,7 +29,7 @@ from remit.sandbox import dump, start, stop, world
 from remit.sandbox.client import Control
 from remit.sandbox.lifecycle import SandboxError, info
 from remit.tools.errors import Refused
-from remit.tools.mandates import Mandate
+from remit.tools.mandates import AskAbove, Mandate
 from tests.chaos.fork_server import TENANT
 from tests.chaos.schedule import Event
 from tests.fixtures import HOUR, mint_tokens
@@ -173,7 +173,7 @@ class Arena:
         open_ = [row["operation_id"] for row in items if row["decision"] is None and row["state"] == "PENDING"]
         if not open_:
             return "nothing is open"
-        parts = [dice.sample(open_, min(len(open_), dice.randint(2, 8))) for _ in range(2)]
+        parts = [dice.sample(open_, min(len(open_), dice.randint(1, 4))) for _ in range(2)]
         votes = (
             self._vote("lead", chosen, parts[0], grant=True),
             self._vote("other_lead", chosen, parts[1], grant=dice.random() < 0.7),
@@ -284,7 +284,9 @@ async def _opened(ground: Ground, name: str, url: str, home: Path, database: Dat
     tokens = await mint_tokens(people)
     _, other, _ = await people.mint(tokens.administrator, "finance-lead-2", "finance_lead", 24 * HOUR)
     secrets_ = {"manager": tokens.support_manager, "lead": tokens.finance_lead, "other_lead": other}
-    mandates = {purpose: read_mandate(MANDATES / f"{purpose}.yaml") for purpose in PURPOSES}
+    # Whoever decides one by one has more to decide: both campaigns ask.
+    asks = {"ask_above": AskAbove(count=5)}
+    mandates = {p: read_mandate(MANDATES / f"{p}.yaml").model_copy(update=asks) for p in PURPOSES}
     opened = Arena(ground, name, url, home, database, people, secrets_, mandates)
     for purpose, mandate in mandates.items():
         await people.grant(

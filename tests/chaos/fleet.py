@@ -35,8 +35,8 @@ class Death:
 
     @property
     def faulty(self) -> bool:
-        """It broke by itself, as no worker may."""
-        return self.code == FAULTY or (self.code < 0 and not self.killed)
+        """It broke by itself, as no worker may. Asked to end before it listens, it ends by the signal."""
+        return self.code not in (0, UNREACHABLE, -signal.SIGKILL, -signal.SIGTERM)
 
     def __str__(self) -> str:
         names = {0: "ended", UNREACHABLE: "found a part away", FAULTY: "broke"}
@@ -66,6 +66,7 @@ class Fleet:
         place = {
             "worker": fate.worker,
             "moment": fate.moment,
+            "point": fate.point,
             "home": str(self._home),
             "url": self._url,
             "log": str(self.log),
@@ -105,7 +106,6 @@ class Fleet:
                     loop.call_later(fate.seconds, self._hit, fate.worker, how)
 
     def _hit(self, worker: int, how: signal.Signals) -> None:
-        # Not reaped before the server said so, so the number cannot belong to anybody else yet.
         if worker in self._alive:
             with suppress(ProcessLookupError):
                 os.kill(self._alive[worker], how)

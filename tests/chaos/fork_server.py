@@ -2,9 +2,10 @@
 
 It has no loop, no thread and no connection when it forks, so a child begins like a fresh `remit work`, only without
 the seconds of importing. The child runs the console's own standing worker over the console's own services, with
-shorter waits, and dies by SIGKILL when it has passed so many statements, calls and checkpoints; 0 is never.
+shorter waits, and dies by SIGKILL when it has passed so many statements, calls and checkpoints (`moment`), or so many
+of the runner's points of sending (`point`); 0 is never.
 
-Lines in: {worker, moment, home, url, log}. Lines out: {worker, pid} when it begins, {worker, pid, code} when it has
+Lines in: {worker, moment, point, home, url, log}. Lines out: {worker, pid} when it begins, {worker, pid, code} when it has
 ended, code being negative for a signal.
 """
 
@@ -28,11 +29,11 @@ from remit.checkpoints import Sweep
 from remit.console import work
 from remit.console.services import Services
 from remit.console.settings import Settings
-from remit.graph import Driver
-from remit.policies import EmbeddedEngine
+from remit.graph import Driver, OpenAIModel
 from remit.tools.catalogue import Catalogue
 from remit.tools.contracts import Budget
 from remit.tools.errors import RemitError
+from remit.tools.ports import FaultPoint, Reach
 from tests.fixtures import quick_catalogue
 from tests.graph.driver_process import Moments
 
@@ -62,13 +63,25 @@ class _Everything(Sweep):
         return fresh + await super().ready_runs()
 
 
+def _sending(reach: Reach, last: int) -> Reach:
+    """Ends this process at its n-th point of sending. Every sweep passes those of settling, so they do not count."""
+    # Coming to a point and leaving it are two moments.
+    counted = Moments(2 * last - 1).around(reach)
+
+    async def reached(point: FaultPoint) -> None:
+        settling = point in (FaultPoint.BEFORE_SETTLE, FaultPoint.AFTER_SETTLE)
+        await (reach if settling else counted)(point)
+
+    return reached
+
+
 class _Services(Services):
     """The console's, counting what this process does."""
 
-    def __init__(self, settings: Settings, stack: AsyncExitStack, ending: work.Ending, moment: int) -> None:
-        super().__init__(settings, stack, ending.reach)
+    def __init__(self, settings: Settings, stack: AsyncExitStack, ending: work.Ending, place: Place) -> None:
+        super().__init__(settings, stack, _sending(ending.reach, place["point"]))
         self._catalogue = chaos_catalogue()
-        self._moments = Moments(moment)
+        self._moments = Moments(place["moment"])
         self._parent = os.getppid()
         self._counted = False
 
@@ -105,7 +118,7 @@ async def stand(place: Place) -> int:
     ending = work.Ending()
     try:
         async with AsyncExitStack() as stack:
-            services = _Services(settings, stack, ending, place["moment"])
+            services = _Services(settings, stack, ending, place)
             await services.sweep()
             ending.listen()
             await work.Standing(services, ending).until_ended()
@@ -191,11 +204,8 @@ class Server:
 
 def main() -> None:
     """Imports what a worker would only import when it needs it, then serves."""
-    import remit.graph.model
-    import remit.sandbox.model
-
-    assert EmbeddedEngine is not None
-    assert remit.graph.model and remit.sandbox.model
+    # Made for what it imports, the slowest part of all; it connects to nobody.
+    OpenAIModel("http://127.0.0.1:9", "nobody", "nothing")
     _say(ready=os.getpid())
     Server().serve()
 
