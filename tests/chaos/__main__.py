@@ -31,7 +31,9 @@ async def main() -> int:
     parser = argparse.ArgumentParser(prog="make chaos")
     parser.add_argument("--kills", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--story", action="store_true", help="tell also what happened in rounds that went well")
+    parser.add_argument(
+        "--story", action="store_true", help="tell also what happened in rounds that went well"
+    )
     asked = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
@@ -42,7 +44,9 @@ async def main() -> int:
     wrong = [outcome for outcome in outcomes if outcome.wrong]
     print(*(outcomes if asked.story else wrong), sep="\n")
     kills = sum(outcome.kills for outcome in outcomes)
-    print(f"{kills} kills in {len(outcomes)} rounds, {len(wrong)} of them wrong, {time.monotonic() - began:.0f} s")
+    print(
+        f"{kills} kills in {len(outcomes)} rounds, {len(wrong)} of them wrong, {time.monotonic() - began:.0f} s"
+    )
     return 1 if wrong else 0
 
 

@@ -161,7 +161,9 @@ class Arena:
         self.note("calm: faults cleared, orders lifted")
 
     async def _open_run(self, purpose: str) -> bool:
-        return bool(await self.sql("SELECT 1 FROM remit.runs WHERE purpose = %s AND ended_at IS NULL", purpose))
+        return bool(
+            await self.sql("SELECT 1 FROM remit.runs WHERE purpose = %s AND ended_at IS NULL", purpose)
+        )
 
     async def _decide(self, dice: random.Random) -> str:
         """Two leads at the same moment, about overlapping parts of one set; one of them may reject."""
@@ -170,7 +172,9 @@ class Arena:
             return "nothing is asked"
         chosen = dice.choice(asked)
         items = await self.database.rows("approval_items", approval=chosen["id"])
-        open_ = [row["operation_id"] for row in items if row["decision"] is None and row["state"] == "PENDING"]
+        open_ = [
+            row["operation_id"] for row in items if row["decision"] is None and row["state"] == "PENDING"
+        ]
         if not open_:
             return "nothing is open"
         parts = [dice.sample(open_, min(len(open_), dice.randint(1, 4))) for _ in range(2)]
@@ -202,7 +206,10 @@ class Arena:
     async def _edit(self, dice: random.Random, what: str) -> str:
         """An employee changes an account of somebody affected, at the same time as the agent."""
         subject = dice.choice(self.affected(dice.choice(PURPOSES)))
-        value = {"email": f"person-{dice.getrandbits(16)}@example.invalid", "plan": dice.choice(("basic", "premium"))}
+        value = {
+            "email": f"person-{dice.getrandbits(16)}@example.invalid",
+            "plan": dice.choice(("basic", "premium")),
+        }
         text = value.get(what, f"seen {dice.getrandbits(16)}")
         try:
             async with Control.at(self.home) as control:
@@ -218,24 +225,29 @@ class Arena:
         async with Control.at(self.home) as control:
             await control.add_fault(service, kind, route, times=times, seconds=seconds)
 
-    async def _stop(self, dice: random.Random, scope: str) -> str:
+    async def _stop(self, dice: random.Random, kind: str, scope: str) -> str:
+        """A stop or a freeze; one at a time, so that there is always something to go on with."""
         if self.standing is not None:
             return "one stands"
-        purpose = dice.choice(PURPOSES)
-        value = {"all": "", "mandate": purpose}.get(scope)
+        value = await self._whom(dice, scope)
         if value is None:
-            runs = await self.sql("SELECT id FROM remit.runs WHERE ended_at IS NULL ORDER BY created_at LIMIT 1")
-            if not runs:
-                return "no run"
-            value = runs[0]["id"]
-        order = await self.people.stop(self.secrets["manager"], scope, value, "to see what happens")
+            return "no run"
+        place = self.people.stop if kind == "stop" else self.people.freeze
+        order = await place(self.secrets["lead"], scope, value, "to see what happens")
         self.standing = order["id"]
         return f"order {self.standing} {value}"
+
+    async def _whom(self, dice: random.Random, scope: str) -> str | None:
+        purpose = dice.choice(PURPOSES)
+        if scope != "run":
+            return {"all": "", "mandate": purpose, "subject": dice.choice(self.affected(purpose))}[scope]
+        open_ = "SELECT id FROM remit.runs WHERE ended_at IS NULL ORDER BY created_at LIMIT 1"
+        return next((row["id"] for row in await self.sql(open_)), None)
 
     async def _lift(self, _: random.Random | None = None) -> str:
         if self.standing is None:
             return "none stands"
-        lifted = await self.people.lift(self.secrets["manager"], self.standing)
+        lifted = await self.people.lift(self.secrets["lead"], self.standing)
         self.standing = None
         return f"{lifted['cancelled']} cancelled"
 
@@ -289,7 +301,5 @@ async def _opened(ground: Ground, name: str, url: str, home: Path, database: Dat
     mandates = {p: read_mandate(MANDATES / f"{p}.yaml").model_copy(update=asks) for p in PURPOSES}
     opened = Arena(ground, name, url, home, database, people, secrets_, mandates)
     for purpose, mandate in mandates.items():
-        await people.grant(
-            tokens.support_manager, mandate.hash, mandate.document(), opened.affected(purpose)
-        )
+        await people.grant(tokens.support_manager, mandate.hash, mandate.document(), opened.affected(purpose))
     return opened

@@ -98,7 +98,9 @@ async def _quiet(_: Schedule, arena: Arena, workers: Fleet, outcome: Outcome) ->
     await arena.calm()
     for death in await workers.killed_all():
         _count(death, outcome, arena)
-    rows = await arena.sql("SELECT count(DISTINCT worker) AS count FROM remit.attempts WHERE ended_at IS NULL")
+    rows = await arena.sql(
+        "SELECT count(DISTINCT worker) AS count FROM remit.attempts WHERE ended_at IS NULL"
+    )
     outcome.in_flight = rows[0]["count"]
     _begin_quiet(workers)
     await eventually(_waiting_out(arena, _settled), _QUIET_SECONDS)
@@ -130,7 +132,9 @@ def _waiting_out(arena: Arena, done: Callable[[Arena], Awaitable[bool]]) -> Call
     async def passed() -> bool:
         if await done(arena):
             return True
-        if await arena.sql("SELECT 1 FROM remit.standing WHERE obstacle = 'hold' AND hold_until IS NOT NULL LIMIT 1"):
+        if await arena.sql(
+            "SELECT 1 FROM remit.standing WHERE obstacle = 'hold' AND hold_until IS NOT NULL LIMIT 1"
+        ):
             await arena.pass_time()
         return False
 
@@ -159,5 +163,12 @@ async def _left(arena: Arena) -> list[str]:
         for row in await arena.sql(STANDING)
         if row["state"] not in ("SETTLED", "CLOSED")
     ]
-    runs = [f"{r['id']} {r['status']}: {r['reason']}" for r in await arena.database.rows("runs", all=True, limit=50)]
-    return operations[:40] + runs + [f"case {row}" for row in await arena.sql("SELECT * FROM remit.cases LIMIT 10")]
+    runs = [
+        f"{r['id']} {r['status']}: {r['reason']}"
+        for r in await arena.database.rows("runs", all=True, limit=50)
+    ]
+    return (
+        operations[:40]
+        + runs
+        + [f"case {row}" for row in await arena.sql("SELECT * FROM remit.cases LIMIT 10")]
+    )

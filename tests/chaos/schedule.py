@@ -119,7 +119,7 @@ def _details(kind: Kind, dice: random.Random) -> tuple[Any, ...]:
     if kind == "fault":
         return _fault(dice)
     if kind == "stop":
-        return (dice.choice(("all", "mandate", "run")),)
+        return (dice.choice(("stop", "stop", "freeze")), dice.choice(("all", "mandate", "run", "subject")))
     if kind == "edit":
         return (dice.choice(("name", "email", "notes", "plan")),)
     return ()

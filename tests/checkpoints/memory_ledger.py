@@ -18,7 +18,13 @@ from remit.tools.states import State
 
 FINAL = (State.SETTLED, State.CLOSED)
 SEEN_THERE = ("pending", "effective", "different", "multiple")
-ANSWERED_BY_EVIDENCE = ("accepted_then_absent", "unverifiable", "sender_alive", "absence_proves_nothing", "budget")
+ANSWERED_BY_EVIDENCE = (
+    "accepted_then_absent",
+    "unverifiable",
+    "sender_alive",
+    "absence_proves_nothing",
+    "budget",
+)
 BURNS_NOTHING = ("not_begun", "credential", "receiver_down")
 
 
@@ -90,10 +96,11 @@ class Hold:
     until: datetime = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Order:
-    """A standing stop: `value` is a run's id, a purpose, or empty for all."""
+    """A standing stop or freeze: `value` is a run's id, a purpose, a subject, or empty for all."""
 
+    kind: str
     scope: str
     value: str
 
@@ -181,14 +188,14 @@ class MemoryLedger:
             self._close(entry, "rejected")
         return True
 
-    def stop(self, scope: str, value: str) -> None:
-        if not any((o.scope, o.value) == (scope, value) for o in self.orders):
-            self.orders.append(Order(scope, value))
+    def order(self, order: Order) -> None:
+        if order not in self.orders:
+            self.orders.append(order)
 
-    def lift(self, scope: str, value: str) -> None:
-        """What an order kept back is closed before the order goes."""
+    def lift(self, order: Order) -> None:
+        """What a stop kept back is closed before the order goes; what a freeze kept back goes on."""
         self._cancel_stopped()
-        self.orders = [o for o in self.orders if (o.scope, o.value) != (scope, value)]
+        self.orders.remove(order)
 
     def end_mandate(self, how: str) -> None:
         """`superseded` closes what waits at once, `cancelled` (a revocation) leaves that to the sweep."""
@@ -257,7 +264,7 @@ class MemoryLedger:
             and one.ended_at is None
             and one.send_by > now
             and one.worker not in self.dead
-            and not self._stopped(entry)
+            and self._ordered(entry) is None
             and self.mandate_over is None
         }
 
@@ -278,7 +285,9 @@ class MemoryLedger:
         self._release(freed)
 
     async def unsend(self, attempts: Sequence[int]) -> None:
-        await self.record([Receipt(id_, "not_begun", None, State.PENDING, no_effect=True) for id_ in attempts])
+        await self.record(
+            [Receipt(id_, "not_begun", None, State.PENDING, no_effect=True) for id_ in attempts]
+        )
 
     async def due(self, run_id: str | None, limit: int) -> list[Due]:
         now = datetime.now(UTC)
@@ -329,8 +338,8 @@ class MemoryLedger:
 
     def _barred(self, entry: Entry) -> str | None:
         """What people and policy have not allowed, or have taken back."""
-        if self._stopped(entry):
-            return "stop"
+        if ordered := self._ordered(entry):
+            return ordered
         if self.mandate_over is not None:
             return "mandate"
         if entry.verdict is None:
@@ -395,7 +404,9 @@ class MemoryLedger:
             return "snapshot_old"
         counted = [one for one in entry.tries if one.seen not in BURNS_NOTHING]
         first = min((one.claimed_at for one in counted), default=now)
-        if len(counted) >= contract["attempts"] or first < now - timedelta(milliseconds=contract["budget_ms"]):
+        if len(counted) >= contract["attempts"] or first < now - timedelta(
+            milliseconds=contract["budget_ms"]
+        ):
             return "budget"
         if seconds <= 0:
             return "too_late"
@@ -494,23 +505,44 @@ class MemoryLedger:
     def operation(self, entry: Entry) -> Operation:
         """The row as the runner takes it."""
         row = entry.row
-        copied = ("key", "step", "subject", "effect", "tool", "intent", "request", "relied_on", "policy_revision", "plan")
+        copied = (
+            "key",
+            "step",
+            "subject",
+            "effect",
+            "tool",
+            "intent",
+            "request",
+            "relied_on",
+            "policy_revision",
+            "plan",
+        )
         return Operation(
             id=entry.id, revision=entry.revision, state=entry.state, **{name: row[name] for name in copied}
         )
 
     async def sendable(self, run_id: str, after: int, limit: int) -> list[Operation]:
         ready = [e for e in self.entries.values() if e.run == run_id and self.obstacle(e) == "ready"]
-        return [self.operation(entry) for entry in sorted(ready, key=lambda e: e.id) if entry.id > after][:limit]
+        return [self.operation(entry) for entry in sorted(ready, key=lambda e: e.id) if entry.id > after][
+            :limit
+        ]
 
     def _held(self, lease: Lease) -> None:
         hold = self.holds[lease.run_id]
         if hold.token != lease.token or hold.until <= datetime.now(UTC):
             raise LeaseLost(f"Another worker took {lease.run_id} over. Start another.", code="lease_lost")
 
-    def _stopped(self, entry: Entry) -> bool:
-        wanted = {("all", ""), ("run", entry.run), ("mandate", self.purpose)}
-        return any((order.scope, order.value) in wanted for order in self.orders)
+    def _ordered(self, entry: Entry) -> str | None:
+        """The kind of the order over an operation, a stop before a freeze."""
+        wanted = {
+            ("all", ""),
+            ("run", entry.run),
+            ("mandate", self.purpose),
+            ("subject", entry.row["subject"]),
+        }
+        return max(
+            (order.kind for order in self.orders if (order.scope, order.value) in wanted), default=None
+        )
 
     def _sender_lost(self, one: Try) -> bool:
         over = one.send_by + one.timeout < datetime.now(UTC)
@@ -522,7 +554,7 @@ class MemoryLedger:
 
     def _cancel_stopped(self) -> None:
         for entry in self.entries.values():
-            if entry.state is State.PENDING and self._stopped(entry):
+            if entry.state is State.PENDING and self._ordered(entry) == "stop":
                 self._close(entry, "cancelled")
 
     def _close_dead_mandates(self) -> None:
