@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections import Counter
 from collections.abc import Awaitable, Iterator
 from contextlib import AsyncExitStack
@@ -43,12 +42,12 @@ from remit.tools.states import Seen, Sight, State
 from tests.checkpoints.memory_ledger import Entry, MemoryLedger, Order
 from tests.fixtures import (
     ASK_FINANCE,
+    HOUR,
     NO_OBLIGATIONS,
     Bench,
     Tokens,
     limited,
     mandate_over,
-    mint_tokens,
     quick_catalogue,
 )
 
@@ -58,6 +57,7 @@ SUBJECTS = ("customer:c-104", "customer:c-205")
 STEPS = ("credit", "notify")
 KEYED = {"credit": True, "notify": False}
 WORKERS = 2
+_TEN_YEARS = 10.0 * 365 * 24 * HOUR
 EXAMPLES, STEPS_OF_AN_EXAMPLE = int(os.environ.get("MODEL_EXAMPLES", "25")), 30
 """Always the same ones, so that a red run is red again; MODEL_EXAMPLES=1000 looks further."""
 
@@ -164,14 +164,28 @@ class Place:
     def __init__(self, url: str) -> None:
         self.loop = asyncio.Runner()
         self._stack = AsyncExitStack()
+        self._names = 0
         self.run(self._open(url))
 
     async def _open(self, url: str) -> None:
         self.database = Database(await self._stack.enter_async_context(open_pool(url)))
         self.ledger = await Ledger.open(self.database)
         self.people = People(self.database)
-        self.tokens: Tokens = await mint_tokens(self.people)
+        self.tokens = await self._minted()
         self.catalogue: Catalogue = quick_catalogue()
+
+    async def _minted(self) -> Tokens:
+        """Company time goes by in hours here, so the tokens are good for longer than usual."""
+        mint = self.people.mint
+        _, administrator, _ = await mint(None, "administrator", "administrator", _TEN_YEARS)
+        _, manager, _ = await mint(administrator, "support-manager", "support_manager", _TEN_YEARS)
+        _, lead, _ = await mint(administrator, "finance-lead", "finance_lead", _TEN_YEARS)
+        return Tokens(administrator, manager, lead)
+
+    def name(self, kind: str) -> str:
+        """A name that nothing else here has; the same order in each replay of an example."""
+        self._names += 1
+        return f"{kind}-{self._names:08d}"
 
     def run(self, work: Awaitable[T]) -> T:
         async def awaited() -> T:
@@ -194,7 +208,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.place = PLACE[-1]
-        self.purpose = "model-" + secrets.token_hex(4)
+        self.purpose = self.place.name("model")
         self.world, self.model = World(), MemoryLedger(self.place.ledger.installation, self.purpose)
         self.model.offset = self.place.run(self._offset())
         self.orders: dict[Order, int] = {}
@@ -388,7 +402,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(run=st.integers(0, 1))
     def ask(self, run: int) -> None:
         lease = self.leases[self.runs[run]]
-        self._db("ask_approvals", run=lease.run_id, token=lease.token, new_id="ap-" + secrets.token_hex(5))
+        self._db("ask_approvals", run=lease.run_id, token=lease.token, new_id=self.place.name("ap"))
         self.model.ask(lease)
 
     @rule(data=st.data(), grant=st.booleans())
@@ -633,7 +647,7 @@ class LedgerMachine(RuleBasedStateMachine):
         await self.place.people.grant(secret, mandate.hash, mandate.document(), SUBJECTS)
 
     async def _started(self) -> str:
-        run = "run-" + secrets.token_hex(5)
+        run = self.place.name("run")
         await self.place.database.rows(
             "start_run",
             secret=self.place.tokens.support_manager,
@@ -645,7 +659,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return run
 
     async def _registered(self) -> str:
-        worker = "w-" + secrets.token_hex(5)
+        worker = self.place.name("w")
         await self.place.database.rows("register_worker", id=worker, host="h", pid=1, lock_path="")
         return worker
 
