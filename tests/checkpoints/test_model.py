@@ -17,8 +17,9 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -58,7 +59,9 @@ KEYED = {"credit": True, "notify": False}
 WORKERS = 2
 _TEN_YEARS = 10.0 * 365 * 24 * HOUR
 EXAMPLES, STEPS_OF_AN_EXAMPLE = int(os.environ.get("MODEL_EXAMPLES", "25")), 40
-"""Always the same ones, so that a red run is red again; MODEL_EXAMPLES=1000 looks further."""
+SHRINK = [Phase.shrink] if os.environ.get("MODEL_SHRINK") else []
+"""Always the same examples, so that a red run is red again; MODEL_EXAMPLES=1000 looks further. MODEL_SHRINK=1 looks for
+a shorter way to the same failure, for some minutes."""
 
 SEND_SECONDS = 600.0
 """Longer than an example: what ends an attempt is said by a rule, never by the machine's speed."""
@@ -161,17 +164,21 @@ class World:
 class Place:
     """What all examples of one test share: a database, a loop, tokens. Each example has a purpose of its own."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, urls: Urls) -> None:
+        self.owner_url = urls.owner_url
         self.loop = asyncio.Runner()
         self._stack = AsyncExitStack()
         self._names = 0
-        self.run(self._open(url))
+        self.run(self._open(urls.app_url))
 
     async def _open(self, url: str) -> None:
         self.database = Database(await self._stack.enter_async_context(open_pool(url)))
         self.ledger = await Ledger.open(self.database)
         self.people = People(self.database)
         self.tokens = await self._minted()
+        self.owner = await self._stack.enter_async_context(
+            await psycopg.AsyncConnection.connect(self.owner_url, autocommit=True)
+        )
         self.catalogue: Catalogue = quick_catalogue()
 
     async def _minted(self) -> Tokens:
@@ -318,14 +325,14 @@ class LedgerMachine(RuleBasedStateMachine):
             self.claimed_while_barred += [entry.id] if entry.id in barred else []
             keyed = KEYED[entry.row["step"]]
             self.world.sent[claim.attempt_id] = Sent(entry.id, entry.key, claim.wire_key, keyed)
-            if data.draw(st.integers(0, 3), label="slept with it in its hand") == 0:
+            if data.draw(st.integers(0, 2), label="slept with it in its hand") == 1:
                 continue
             self._send(claim.attempt_id, data.draw(COMES_TO, label="comes to"))
             sent = self.world.sent[claim.attempt_id]
             if sent.seen is not None and data.draw(st.integers(0, 2), label="told later") > 0:
                 self._record([claim.attempt_id])
 
-    @action(2, data=DATA, comes_to=COMES_TO)
+    @action(4, data=DATA, comes_to=COMES_TO)
     def send_later(self, data: st.DataObject, comes_to: str) -> None:
         """A sender that slept with its request in its hand."""
         waiting = [id_ for id_, sent in self.world.sent.items() if sent.seen is None]
@@ -394,6 +401,16 @@ class LedgerMachine(RuleBasedStateMachine):
             moved = self.place.run(self.place.ledger.settle([settlement]))
             assert moved == self.place.run(self.model.settle([in_memory]))  # type: ignore[list-item]
 
+    @action(2, data=DATA)
+    def oversleep(self, data: st.DataObject) -> None:
+        """The window of a send passes, and nobody heard of its sender: it may be dead or asleep."""
+        open_ = [one for e in self.model.entries.values() for one in e.tries if one.ended_at is None]
+        if open_:
+            one = data.draw(st.sampled_from(open_))
+            self.place.run(self.place.owner.execute(_WINDOW_PASSED, [one.id]))
+            one.send_by -= timedelta(seconds=SEND_SECONDS * 2)
+            self.tidy()
+
     @action(1, worker=st.integers(0, WORKERS - 1))
     def die(self, worker: int) -> None:
         """The operating system says that a worker is dead; another one takes its runs, and the sweep finds its sends."""
@@ -450,7 +467,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert (told["outcome"] == "kept back") == self.model.cancel(entry.id)
 
     @action(
-        1,
+        2,
         kind=st.sampled_from(["stop", "freeze"]),
         scope=st.sampled_from(["run", "mandate", "subject"]),
         first=st.booleans(),
@@ -735,6 +752,8 @@ class LedgerMachine(RuleBasedStateMachine):
         return bool(told["decided"])
 
 
+_WINDOW_PASSED = b"UPDATE remit.attempts SET send_by = send_by - interval '20 minutes' WHERE id = %s"
+
 _REAL = b"""
 SELECT o.id, o.revision, o.state, o.closed, o.fact, o.doubt, o.resend, o.obstacle,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.number, a.wire_key, a.seen, a.ended_at IS NOT NULL, a.late, a.no_effect)
@@ -800,7 +819,7 @@ def vars_of(settlement: Settlement) -> dict[str, Any]:
 
 @pytest.fixture
 def place(ledger_database: Urls) -> Iterator[Place]:
-    opened = Place(ledger_database.app_url)
+    opened = Place(ledger_database)
     PLACE.append(opened)
     yield opened
     PLACE.remove(opened)
@@ -817,6 +836,7 @@ def test_postgres_and_the_model_agree_whatever_happens() -> None:
         max_examples=EXAMPLES,
         stateful_step_count=STEPS_OF_AN_EXAMPLE,
         derandomize=True,
+        phases=[Phase.generate, *SHRINK],
         database=None,
         deadline=None,
         suppress_health_check=quiet,
