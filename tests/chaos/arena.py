@@ -262,7 +262,7 @@ class Arena:
         if found is not None:
             os.kill(found.pid, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(found.pid, 0)
+                await asyncio.to_thread(os.waitpid, found.pid, 0)
         await start(self.home)
 
 

@@ -5,8 +5,8 @@ the seconds of importing. The child runs the console's own standing worker over 
 shorter waits, and dies by SIGKILL when it has passed so many statements, calls and checkpoints (`moment`), or so many
 of the runner's points of sending (`point`); 0 is never.
 
-Lines in: {worker, moment, point, home, url, log}. Lines out: {worker, pid} when it begins, {worker, pid, code} when it has
-ended, code being negative for a signal.
+Lines in: {worker, moment, point, home, url, log}. Lines out: {worker, pid} when it begins, {worker, pid, code} when it
+has ended, code being negative for a signal.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class _Services(Services):
         if not self._counted:
             self._counted = True
             database, transport = await self.database(), await self.transport()
-            database.rows = self._moments.around(database.rows)  # type: ignore[method-assign]
-            transport.call = self._moments.around(transport.call)  # type: ignore[method-assign]
+            database.rows = self._moments.around(database.rows)  # type: ignore[assignment, method-assign]
+            transport.call = self._moments.around(transport.call)  # type: ignore[assignment, method-assign]
         return _Everything(await self.database(), await self.runner(), await self.worker())
 
     async def driver(self, purpose: str) -> Driver:

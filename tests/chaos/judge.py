@@ -20,7 +20,8 @@ _FORBIDDEN: dict[str, str] = {
     "I4: claimed while an order stood": """
         SELECT a.id FROM remit.attempts a JOIN remit.operations o ON o.id = a.operation_id JOIN remit.orders d
         ON d.scope = 'all' OR (d.scope = 'run' AND d.value = o.run_id)
-           OR (d.scope = 'mandate' AND d.value IN (o.purpose, o.mandate_hash)) OR (d.scope = 'subject' AND d.value = o.subject)
+           OR (d.scope = 'mandate' AND d.value IN (o.purpose, o.mandate_hash))
+           OR (d.scope = 'subject' AND d.value = o.subject)
         WHERE a.claimed_at > d.issued_at AND (d.lifted_at IS NULL OR a.claimed_at < d.lifted_at)""",
     "I3: claimed without an allow or a granted approval of the same hash": """
         SELECT a.id FROM remit.attempts a JOIN remit.operations o ON o.id = a.operation_id

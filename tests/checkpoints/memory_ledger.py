@@ -16,6 +16,7 @@ from remit.tools.errors import LeaseLost
 from remit.tools.ports import Claimed, Due, Lease, Operation, Receipt, Settlement
 from remit.tools.states import State
 
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 FINAL = (State.SETTLED, State.CLOSED)
 SEEN_THERE = ("pending", "effective", "different", "multiple")
 ANSWERED_BY_EVIDENCE = (
@@ -68,7 +69,7 @@ class Entry:
     decide_by: datetime | None = None
     decided: bool = False
     execute_by: datetime | None = None
-    due_at: datetime = datetime.min.replace(tzinfo=UTC)
+    due_at: datetime = LONG_AGO
     tries: list[Try] = field(default_factory=list)
     gates: dict[str, datetime] = field(default_factory=dict)
     cases: set[str] = field(default_factory=set)
@@ -93,7 +94,7 @@ class Hold:
 
     token: int = 0
     worker: str = ""
-    until: datetime = datetime.min.replace(tzinfo=UTC)
+    until: datetime = LONG_AGO
 
 
 @dataclass(frozen=True)
@@ -475,7 +476,8 @@ class MemoryLedger:
 
     def _release(self, freed: Sequence[Entry]) -> None:
         """Shares go back; where any did, whatever waited for one tries again."""
-        if any([self.shares.pop(entry.id, []) for entry in freed]):
+        back = [self.shares.pop(entry.id, []) for entry in freed]
+        if any(back):
             for entry in self.entries.values():
                 entry.gates.pop("limit", None)
 

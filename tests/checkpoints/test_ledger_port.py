@@ -237,7 +237,7 @@ async def test_what_was_judged_on_an_older_version_moves_nothing(port: Port) -> 
 
 
 async def test_a_resend_keeps_the_key_and_a_refusal_of_it_proves_nothing(port: Port) -> None:
-    """A later attempt's "not sent" never hides the first one's unknown outcome: it is looked at again, not sent anew."""
+    """A later attempt's "not sent" never hides the first one's unknown outcome: it is looked at again, not sent."""
     id_, claim = await port.begun()
     await port.told(claim, Seen.UNKNOWN)
     (due,) = await port.due()

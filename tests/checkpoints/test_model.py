@@ -246,7 +246,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.leases: dict[str, Lease] = {}
         for number, (run, worker) in enumerate(zip(self.runs, self.workers, strict=True)):
             self._take(run, worker)
-            self._propose(number, STEPS[number], SUBJECTS, "allow", "limited" if number == 0 else "plain", ())
+            terms = "limited" if number == 0 else "plain"
+            self._propose(number, STEPS[number], SUBJECTS, verdict="allow", terms=terms, requires=())
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
@@ -269,12 +270,11 @@ class LedgerMachine(RuleBasedStateMachine):
         follows=st.booleans(),
     )
     def propose(
-        self, run: int, step: str, subjects: set[str], verdict: str | None, terms: str, follows: bool
+        self, *, run: int, step: str, subjects: set[str], verdict: str | None, terms: str, follows: bool
     ) -> None:
         """By either run, for one subject or both, under the keys that everybody shares."""
-        self._propose(
-            run, step, sorted(subjects), verdict, terms, None if follows and step == "notify" else ()
-        )
+        requires = None if follows and step == "notify" else ()
+        self._propose(run, step, sorted(subjects), verdict=verdict, terms=terms, requires=requires)
 
     @action(
         1,
@@ -313,7 +313,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @action(9, run=st.integers(0, 1), stale=SELDOM, data=DATA)
     def claim_and_send(self, run: int, stale: bool, data: st.DataObject) -> None:
-        """Everything of a run at once; each request that was allowed comes to something, or waits in its sender's hand."""
+        """Everything of a run at once; each request that was allowed comes to something, or waits in a hand."""
         lease = self._maybe_stale(self.leases[self.runs[run]], stale)
         ids = [entry.id for entry in self.model.entries.values()]
         barred = {entry.id for entry in self.model.entries.values() if self._is_barred(entry)}
@@ -395,8 +395,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert {id_: _judged_by(due) for id_, due in real.items()} == {
             i: _judged_by(d) for i, d in modelled.items()
         }
-        for id_ in real:
-            settlement = self._settlement(real[id_], told)
+        for id_, due in real.items():
+            settlement = self._settlement(due, told)
             in_memory = SimpleNamespace(**{**vars_of(settlement), "version": modelled[id_].version})
             moved = self.place.run(self.place.ledger.settle([settlement]))
             assert moved == self.place.run(self.model.settle([in_memory]))  # type: ignore[list-item]
@@ -413,7 +413,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @action(1, worker=st.integers(0, WORKERS - 1))
     def die(self, worker: int) -> None:
-        """The operating system says that a worker is dead; another one takes its runs, and the sweep finds its sends."""
+        """A worker is proved dead; another one takes its runs, and the sweep finds its sends."""
         dead = self.workers[worker]
         self._db("worker_dead", id=dead)
         self.model.bury(dead)
@@ -559,6 +559,7 @@ class LedgerMachine(RuleBasedStateMachine):
         run: int,
         step: str,
         subjects: Sequence[str],
+        *,
         verdict: str | None,
         terms: str,
         requires: Sequence[str] | None,
@@ -734,9 +735,8 @@ class LedgerMachine(RuleBasedStateMachine):
         return worker
 
     async def _decided(self, id_: int, grant: bool) -> bool:
-        query = b"SELECT a.id, a.set_hash FROM remit.approvals a JOIN remit.approval_items i ON i.approval_id = a.id WHERE i.operation_id = %s"
         async with self.place.database.pool.connection() as connection:
-            asked = await (await connection.execute(query, [id_])).fetchone()
+            asked = await (await connection.execute(_ASKED, [id_])).fetchone()
         assert asked is not None
         try:
             told = await self.place.people.decide(
@@ -754,11 +754,17 @@ class LedgerMachine(RuleBasedStateMachine):
 
 _WINDOW_PASSED = b"UPDATE remit.attempts SET send_by = send_by - interval '20 minutes' WHERE id = %s"
 
+_ASKED = b"""
+SELECT a.id, a.set_hash FROM remit.approvals a JOIN remit.approval_items i ON i.approval_id = a.id
+WHERE i.operation_id = %s"""
+
 _REAL = b"""
 SELECT o.id, o.revision, o.state, o.closed, o.fact, o.doubt, o.resend, o.obstacle,
-       (SELECT coalesce(jsonb_agg(jsonb_build_array(a.number, a.wire_key, a.seen, a.ended_at IS NOT NULL, a.late, a.no_effect)
-                                  ORDER BY a.number), '[]') FROM remit.attempts a WHERE a.operation_id = o.id) AS attempts,
-       ARRAY(SELECT c.code FROM remit.cases c WHERE c.operation_id = o.id AND c.closed_at IS NULL ORDER BY c.code COLLATE "C") AS cases,
+       (SELECT coalesce(jsonb_agg(jsonb_build_array(a.number, a.wire_key, a.seen, a.ended_at IS NOT NULL, a.late,
+                                                    a.no_effect) ORDER BY a.number), '[]')
+        FROM remit.attempts a WHERE a.operation_id = o.id) AS attempts,
+       ARRAY(SELECT c.code FROM remit.cases c WHERE c.operation_id = o.id AND c.closed_at IS NULL
+             ORDER BY c.code COLLATE "C") AS cases,
        (SELECT count(*) FROM remit.reservations r WHERE r.operation_id = o.id) AS shares
 FROM remit.standing o WHERE o.purpose = %s"""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -23,6 +24,9 @@ FOLD = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Zurich"), fold=1)
 """The second half past two of the night in which the clock goes back: 01:30 in UTC, where the first is 00:30."""
 
 
+ACTIONS = ("a-1", "a-2")
+
+
 class Risk(StrEnum):
     """As a model might nest it."""
 
@@ -33,6 +37,12 @@ class Judged(Strict):
     """A risk inside a model."""
 
     risk: Risk
+
+
+class Held(TypedDict, total=False):
+    """The state of the test's graph."""
+
+    value: Any
 
 
 @dataclass(frozen=True)
@@ -47,15 +57,19 @@ def as_stored() -> dict[str, Any]:
     return {
         "judged": Judged(risk=Risk.HIGH).model_dump(mode="json"),
         "at": FOLD.astimezone(UTC).isoformat(),
-        "actions": list(("a-1", "a-2")),
+        "actions": [*ACTIONS],
         "largest": 2**53 - 1,
     }
 
 
 def graph_over(bench: Bench, value: Any) -> Any:
     """One node that puts the value into the state."""
-    graph = StateGraph(dict)
-    graph.add_node("put", lambda _: {"__root__": value} if not isinstance(value, dict) else value)
+
+    def put(state: Held) -> Held:
+        return {"value": value}
+
+    graph = StateGraph(Held)
+    graph.add_node("put", put)
     graph.add_edge(START, "put")
     graph.add_edge("put", END)
     return graph.compile(checkpointer=saver(bench.database.pool))
@@ -65,8 +79,8 @@ async def kept(bench: Bench, tokens: Tokens, value: Any) -> Any:
     """The value after it was written into a checkpoint and read by another saver."""
     lease = await bench.run_over(tokens, [SUBJECT])
     config: RunnableConfig = thread_config(lease.run_id, 1, lease.token, "g")
-    await graph_over(bench, {"value": value}).ainvoke({}, config, durability="sync")
-    return (await graph_over(bench, {}).aget_state(config)).values["value"]
+    await graph_over(bench, value).ainvoke({}, config, durability="sync")
+    return (await graph_over(bench, None).aget_state(config)).values["value"]
 
 
 async def test_stored_values_are_the_same_after_a_checkpoint_and_mean_the_same(
@@ -77,7 +91,8 @@ async def test_stored_values_are_the_same_after_a_checkpoint_and_mean_the_same(
     after = await kept(bench, tokens, before)
     assert after == before
     assert canonical_hash(after) == canonical_hash(before)
-    assert Judged.model_validate_json('{"risk": "%s"}' % after["judged"]["risk"]).risk is Risk.HIGH
+    assert Judged.model_validate_json(json.dumps(after["judged"])).risk is Risk.HIGH
+    assert tuple(after["actions"]) == ACTIONS
     assert datetime.fromisoformat(after["at"]) == FOLD.astimezone(UTC)
     assert datetime.fromisoformat(after["at"]).hour == 1
     assert [type(one) for one in after.values()] == [dict, str, list, int]

@@ -26,6 +26,10 @@ class Port:
     config: RunnableConfig
     other: RunnableConfig
 
+    def at(self, where: RunnableConfig) -> RunnableConfig:
+        """The first thread's config with a checkpoint as the latest."""
+        return {"configurable": {**self.config["configurable"], **where["configurable"]}}
+
     async def put(self, config: RunnableConfig, **values: Any) -> RunnableConfig:
         """A further checkpoint with these channel values, all of them new."""
         versions = {name: self.saver.get_next_version(None, None) for name in values}
@@ -38,18 +42,15 @@ async def port(request: pytest.FixtureRequest, bench: Bench, tokens: Tokens) -> 
     first = await bench.run_over(tokens, ["customer:c-104"])
     run = await bench.database.row("run", run=first.run_id)
     assert run is not None
-    second = await bench.leased(
-        (
-            await bench.database.rows(
-                "start_run",
-                secret=tokens.support_manager,
-                run="run-second",
-                mandate=run["mandate_hash"],
-                agent_version="test",
-                fingerprint="",
-            )
-        )[0]["id"]
+    started = await bench.database.rows(
+        "start_run",
+        secret=tokens.support_manager,
+        run="run-second",
+        mandate=run["mandate_hash"],
+        agent_version="test",
+        fingerprint="",
     )
+    second = await bench.leased(started[0]["id"])
     configs = [thread_config(lease.run_id, 1, lease.token, "g") for lease in (first, second)]
     for config in configs:
         config["configurable"]["checkpoint_ns"] = ""
@@ -72,7 +73,7 @@ async def test_what_was_put_is_got_with_its_metadata(port: Port) -> None:
     assert got is not None
     assert got.checkpoint["channel_values"] == values
     assert got.metadata["step"] == 1
-    assert got.metadata["run_token"] == port.config["configurable"]["run_token"]
+    assert dict(got.metadata)["run_token"] == port.config["configurable"]["run_token"]
     assert got.config["configurable"]["checkpoint_id"] == where["configurable"]["checkpoint_id"]
     assert got.pending_writes == []
 
@@ -80,7 +81,7 @@ async def test_what_was_put_is_got_with_its_metadata(port: Port) -> None:
 async def test_the_latest_is_got_and_an_earlier_one_by_its_id(port: Port) -> None:
     """In order, each naming its parent."""
     first = await port.put(port.config, n=1)
-    chained = {**port.config, "configurable": {**port.config["configurable"], **first["configurable"]}}
+    chained = port.at(first)
     await port.put(chained, n=2)
     latest, earlier = await port.saver.aget_tuple(port.config), await port.saver.aget_tuple(first)
     assert latest is not None
@@ -108,7 +109,7 @@ async def test_a_channel_that_did_not_change_is_not_written_again_and_still_got(
         "channel_values": {"n": [7]},
         "channel_versions": {"n": version},
     }
-    chained = {**port.config, "configurable": {**port.config["configurable"], **where["configurable"]}}
+    chained = port.at(where)
     await port.saver.aput(chained, later, {"source": "loop", "step": 2, "parents": {}}, {})
     got = await port.saver.aget_tuple(port.config)
     assert got is not None
@@ -118,7 +119,7 @@ async def test_a_channel_that_did_not_change_is_not_written_again_and_still_got(
 async def test_results_of_a_node_stay_with_their_checkpoint_and_are_kept_once(port: Port) -> None:
     """The first result of a task counts: a repeated node does not replace what its first execution returned."""
     where = await port.put(port.config, n=1)
-    place = {**port.config, "configurable": {**port.config["configurable"], **where["configurable"]}}
+    place = port.at(where)
     await port.saver.aput_writes(place, [("n", 2), ("m", {"a": 1})], "task-1")
     await port.saver.aput_writes(place, [("n", 3)], "task-1")
     await port.saver.aput_writes(place, [("n", 4)], "task-2")

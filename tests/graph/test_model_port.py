@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -35,7 +36,7 @@ async def test_a_turn_is_calls_with_text_arguments_and_a_cost(models: tuple[Mode
     """Names and arguments as text, tokens counted, nothing cut short."""
     reply = await models[0].plan(MESSAGES, [])
     assert [call.name for call in reply.calls] == ["list_affected_accounts"]
-    assert all(isinstance(call.arguments, str) and call.id for call in reply.calls)
+    assert all(json.loads(call.arguments) == {"incident": "outage-0611"} and call.id for call in reply.calls)
     assert reply.tokens > 0
     assert not reply.truncated
 

@@ -28,7 +28,7 @@ async def test_every_action_gets_one_decision_in_order(engine: PolicyEngine) -> 
     """With the revision that decided and an id of its own for each answer."""
     asked = question(action(CREDIT, 104), action(CREDIT, 205), action(ANNOTATE, 104))
     first, second = await engine.ask(asked), await engine.ask(asked)
-    assert [decision.id for decision in first.decisions] == [one.id for one in asked.actions]
+    assert [decision.id for decision in first.decisions] == [one.id for one in asked.evaluations]
     assert first.revision == engine.revision == revision_of(HERE)
     assert first.decision_id != second.decision_id
     assert first.decisions == second.decisions
@@ -36,7 +36,7 @@ async def test_every_action_gets_one_decision_in_order(engine: PolicyEngine) -> 
 
 async def test_a_full_batch_is_answered_whole(engine: PolicyEngine) -> None:
     """A hundred actions are one question and a hundred decisions."""
-    answer = await engine.ask(batch(100))
+    answer = await engine.ask(question(*batch(MANDATE, 100)))
     assert len(answer.decisions) == 100
 
 
@@ -60,7 +60,7 @@ async def test_many_questions_at_once_do_not_mix(engine: PolicyEngine) -> None:
     """Each answer is about the actions of its own question."""
     asked = [question(action(CREDIT, customer)) for customer in (104, 205, 206, 207)]
     answers = await asyncio.gather(*(engine.ask(one) for one in asked))
-    assert [a.decisions[0].id for a in answers] == [one.actions[0].id for one in asked]
+    assert [a.decisions[0].id for a in answers] == [one.evaluations[0].id for one in asked]
 
 
 async def test_a_known_allow_and_a_known_deny_are_checked(engine: PolicyEngine) -> None:

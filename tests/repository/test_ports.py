@@ -2,7 +2,8 @@
 
 import ast
 
-from .test_sources import MODULES, ROOT, parsed
+from .test_packaging import ROOT
+from .test_sources import MODULES, parsed
 
 SUITES = {
     "Ledger": "tests/checkpoints/test_ledger_port.py",
