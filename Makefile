@@ -52,6 +52,11 @@ test: venv ## runs the tests; ARGS="-k name" chooses
 bench: venv ## measures decisions and claims, both sides of each comparison in one run
 	@REMIT_OPA="$(OPA)" $(BIN)/python benchmarks/decisions.py
 	@PYTHONPATH=. $(BIN)/python benchmarks/claims.py
+KILLS := 1000
+SEED := 1
+.PHONY: chaos
+chaos: venv ## kills workers and breaks everything around them; KILLS=1000 SEED=1
+	@$(BIN)/python -m tests.chaos --kills $(KILLS) --seed $(SEED)
 
 .PHONY: crash-full
 crash-full: venv ## ends a worker at every fault point in every combination, and compares ledger and records (an hour)
