@@ -114,3 +114,12 @@ def test_a_kept_question_that_was_altered_is_not_explained(changed: dict[str, Js
     """Its hash tells; an explanation of something else would be worse than none."""
     with pytest.raises(Refused, match=r"cannot be read .*Restore the database from a backup"):
         kept(question(action(CREDIT)), **changed)
+
+
+def test_a_kept_context_that_is_still_valid_but_another_one_is_told_by_its_hash() -> None:
+    """A single number of what held then, changed later: nothing but the hash would show it."""
+    asked = question(action(CREDIT))
+    document = context_document(asked.subject, asked.context)
+    document["context"]["now"] += 1
+    with pytest.raises(Refused, match="another hash"):
+        kept(asked, document=document)
