@@ -96,7 +96,7 @@ async def runs_of(bench: Bench, tokens: Tokens, count: int) -> list[Run]:
 
 
 async def test_a_stop_is_in_force_within_a_fraction_of_a_second_under_full_load(
-    bench: Bench, tokens: Tokens, ledger_database: Any, record_property: Any
+    bench: Bench, tokens: Tokens, ledger_database: Any
 ) -> None:
     """Of 24 stops among claimers, half of which hold claims open for 30 ms, none waits a second and none is passed."""
     runs = await runs_of(bench, tokens, STOPS + 1)
@@ -108,9 +108,8 @@ async def test_a_stop_is_in_force_within_a_fraction_of_a_second_under_full_load(
             began = time.monotonic()
             await bench.people.stop(tokens.support_manager, "run", run_id, "a doubt")
             waited.append(time.monotonic() - began)
-    record_property("stop_seconds_p50", statistics.median(waited))
-    record_property("stop_seconds_max", max(waited))
-    assert max(waited) < MOST_SECONDS
+    told = f"p50 {statistics.median(waited):.3f} s, max {max(waited):.3f} s"
+    assert max(waited) < MOST_SECONDS, told
     assert claimers.claimed > 10 * STOPS, "the claimers were at work all the time"
     assert claimers.overlapped >= 2, "claims were held open by several at once"
     late = await bench.sql(
