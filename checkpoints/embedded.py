@@ -185,9 +185,15 @@ async def _locked(home: Path) -> AsyncIterator[None]:
     try:
         home.mkdir(parents=True, exist_ok=True)
         handle = (home / "postgres.lock").open("a")
+    except PermissionError as error:
+        raise Misconfigured(
+            f"{home} belongs to somebody else, or may not be written. Run the command as its owner, or set REMIT_HOME.",
+            code="home_not_writable",
+        ) from error
     except OSError as error:
         raise Misconfigured(
-            f"{home} cannot be written ({error.strerror}). Run the command as its owner, or set REMIT_HOME.",
+            f"Nothing can be kept in {home}: no folder can be made or written there. Set REMIT_HOME to a folder of "
+            "your own.",
             code="home_not_writable",
         ) from error
     with handle:

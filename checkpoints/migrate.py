@@ -1,11 +1,14 @@
 """Migrations under one lock: however many workers start at once, one migrates and the others wait (F33).
 
-LangGraph's own tables are made in the same step, with the trigger that refuses a stale runner.
+LangGraph's own tables are made in the same step, with the trigger that refuses a stale runner. A database whose tables
+another build made is refused by the digest of their files, before odd errors show it.
 """
 
 import asyncio
+import hashlib
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import psycopg
@@ -35,10 +38,34 @@ async def migrate(owner_url: str, *, tenant: str, environment: str, zone: str | 
 
     `zone` is an IANA name, set once: days and months of limits are this zone's. None is UTC for a new database, and
     whatever an existing one has. Idempotent; safe from several processes at once. Raises Misconfigured when the
-    database belongs to another tenant, environment or zone, or Postgres knows no such zone: one database is one
-    tenant and one environment.
+    database belongs to another tenant, environment or zone, or Postgres knows no such zone (one database is one
+    tenant and one environment), or when another build made its tables.
     """
     return await asyncio.to_thread(_migrate, owner_url, tenant, environment, zone)
+
+
+OTHER_BUILD = (
+    "The tables of this database were made by another build of Remit, and this one cannot change them into its own. "
+    "Make a new database: `remit sandbox reset --ledger` for the embedded one, or point REMIT_DATABASE_URL at an "
+    "empty one."
+)
+
+
+def digests() -> dict[str, str]:
+    """SHA-256 over the files of each revision, by its number: what made the tables of a database."""
+    found = {}
+    for folder in sorted(_MIGRATIONS.glob("[0-9]*")):
+        whole = hashlib.sha256()
+        for file in sorted(folder.glob("*.sql")):
+            whole.update(file.name.encode() + b"\0" + file.read_bytes())
+        found[folder.name] = whole.hexdigest()
+    return found
+
+
+def is_of_this_build(builds: Mapping[str, str]) -> bool:
+    """Whether every revision that the rows of `remit.builds` name was made by the files that are here."""
+    known = digests()
+    return bool(builds) and all(known.get(revision) == digest for revision, digest in builds.items())
 
 
 def _migrate(owner_url: str, tenant: str, environment: str, zone: str | None) -> str:
@@ -49,6 +76,7 @@ def _migrate(owner_url: str, tenant: str, environment: str, zone: str | None) ->
         _wait_for_lock(guard)
         guard.execute("CREATE SCHEMA IF NOT EXISTS remit")
         _ensure_app_role(guard)
+        _refuse_other_build(guard)
         _run_alembic(owner_url)
         # LangGraph's saver names its tables without a schema, also behind a pooler that drops start-up options.
         guard.execute(
@@ -87,6 +115,17 @@ def _ensure_app_role(guard: psycopg.Connection[dict[str, object]]) -> None:
         guard.execute("CREATE ROLE remit_app NOLOGIN")
 
 
+def _refuse_other_build(guard: psycopg.Connection[dict[str, object]]) -> None:
+    if guard.execute("SELECT to_regclass('remit.installation') AS made").fetchone() == {"made": None}:
+        return
+    try:
+        rows = guard.execute("SELECT revision, digest FROM remit.builds").fetchall()
+    except psycopg.errors.UndefinedTable:
+        rows = []
+    if not is_of_this_build({str(row["revision"]): str(row["digest"]) for row in rows}):
+        raise Misconfigured(OTHER_BUILD, code="other_build")
+
+
 def _run_alembic(owner_url: str) -> None:
     # Slow to import, and only needed by whoever migrates.
     import sqlalchemy
@@ -121,8 +160,8 @@ def _installation(
     guard: psycopg.Connection[dict[str, object]], tenant: str, environment: str, zone: str | None
 ) -> str:
     guard.execute(
-        "INSERT INTO remit.installation (id, tenant, environment, zone, system_identifier)"
-        " SELECT %s, %s, %s, %s, system_identifier FROM pg_control_system() ON CONFLICT DO NOTHING",
+        "INSERT INTO remit.installation (id, tenant, environment, zone, system_identifier, timeline)"
+        " SELECT %s, %s, %s, %s, system_identifier, timeline FROM remit.server_identity() ON CONFLICT DO NOTHING",
         ["remit-" + secrets.token_hex(3), tenant, environment, zone or "UTC"],
     )
     row = guard.execute("SELECT id, tenant, environment, zone FROM remit.installation").fetchone()

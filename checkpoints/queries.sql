@@ -61,6 +61,14 @@ SELECT remit.swept(%(worker)s)
 -- name: last_sweep
 SELECT max(seen_at) AS seen_at, clock_timestamp() AS now FROM remit.workers WHERE sweeps > 0
 
+-- name: stuck
+SELECT count(*) AS count, extract(epoch FROM clock_timestamp() - min(least(o.due_at, o.changed_at)))::double precision AS seconds
+FROM remit.operations o
+WHERE o.state IN ('SENDING', 'UNKNOWN', 'ACCEPTED')
+  AND (o.due_at < clock_timestamp() - make_interval(secs => %(seconds)s)
+       OR (o.state = 'UNKNOWN' AND o.changed_at < clock_timestamp() - make_interval(secs => %(seconds)s)))
+  AND NOT EXISTS (SELECT FROM remit.cases c WHERE c.operation_id = o.id AND c.closed_at IS NULL)
+
 -- name: tidy
 SELECT remit.tidy() AS changed
 
@@ -340,6 +348,24 @@ SELECT * FROM remit.stop(%(secret)s, %(scope)s, %(value)s, %(reason)s)
 -- name: lift
 SELECT * FROM remit.lift(%(secret)s, %(id)s)
 
+-- name: restored
+SELECT * FROM remit.restored(%(secret)s, %(reason)s)
+
+-- name: watch_restore
+SELECT * FROM remit.watch_restore(%(journal)s, %(at)s)
+
+-- name: standing_restore
+SELECT o.id, r.noticed_at, clock_timestamp() AS now, i.created_at AS since,
+       ARRAY(SELECT m.purpose FROM remit.mandates m GROUP BY 1 ORDER BY 1) AS purposes, ARRAY(SELECT remit.unverified(o.id)) AS unverified
+FROM remit.installation i, remit.orders o JOIN remit.restores r ON r.order_id = o.id WHERE o.kind = 'restore' AND o.lifted_at IS NULL
+
+-- name: verify_restored
+SELECT * FROM remit.verify_restored(%(secret)s, %(order)s, %(purposes)s, %(began)s, %(bound)s, %(rows)s)
+
+-- name: lost_effects
+SELECT f.key, f.purpose, f.effect, f.source, f.as_of, f.records FROM remit.lost_effects f
+WHERE f.purpose = %(purpose)s AND f.adopted_by IS NULL ORDER BY f.key
+
 -- name: orders
 SELECT o.* FROM remit.orders o WHERE lifted_at IS NULL OR %(all)s ORDER BY id
 
@@ -363,7 +389,7 @@ SELECT * FROM remit.reschedule_holds(%(secret)s, %(ids)s, %(to)s, %(by)s)
 SELECT verb, outcome, detail, planned, leaves, person, token_id, at FROM remit.hold_changes WHERE operation_id = %(id)s ORDER BY id
 
 -- name: barred
-SELECT w.key, (SELECT s.kind FROM remit.orders s WHERE s.lifted_at IS NULL
+SELECT w.key, (SELECT replace(s.kind, 'restore', 'stop') FROM remit.orders s WHERE s.lifted_at IS NULL
                 AND remit.covers(s, r.id, r.purpose, r.mandate_hash, r.agent, r.agent_version, w.tool, w.effect, w.subject)
                ORDER BY s.kind DESC LIMIT 1) AS kind
 FROM remit.runs r, unnest(%(keys)s::text[], %(tools)s::text[], %(effects)s::text[], %(subjects)s::text[]) w (key, tool, effect, subject)
@@ -518,3 +544,6 @@ FROM remit.notices WHERE %(all)s OR told_at IS NULL ORDER BY at DESC, id LIMIT %
 -- name: untold
 SELECT count(*) AS count, min(at) AS since, (array_agg(error ORDER BY due_at DESC))[1] AS error
 FROM remit.notices WHERE told_at IS NULL AND tries > 0 AND error IS NOT NULL
+
+-- name: forget
+SELECT * FROM remit.forget(%(secret)s, %(days)s)

@@ -21,6 +21,7 @@ class Sweep:
 
     async def once(self, run_id: str | None = None) -> int:
         """One pass. Returns how many rows it looked at or changed; 0 means that there was nothing to do."""
+        await self._worker.watch(self._database)
         await self._worker.bury_the_dead(self._database)
         changed: int = await self._database.value("tidy")
         for _ in range(_BATCHES):

@@ -12,18 +12,24 @@ from pathlib import Path
 from typing import IO
 
 from remit.checkpoints.database import Database
+from remit.checkpoints.restores import watch
 
 
 class Worker:
     """This process as a worker: its id and its lock, held for life. Create with `Worker.begin`."""
 
-    def __init__(self, id_: str, lock: IO[str]) -> None:
+    def __init__(self, id_: str, lock: IO[str], home: Path, installation: str) -> None:
         self.id = id_
         self._lock = lock
+        self._home = home
+        self._installation = installation
 
     @classmethod
     async def begin(cls, database: Database, home: Path) -> "Worker":
-        """Lock a new file under `home`/workers and register. The lock is never released by hand."""
+        """Lock a new file under `home`/workers and register. The lock is never released by hand.
+
+        Nobody who can send begins without this, so a ledger that is an older copy of itself is noticed here.
+        """
         folder = home.absolute() / "workers"
         folder.mkdir(parents=True, exist_ok=True)
         id_ = f"w-{os.getpid()}-{secrets.token_hex(4)}"
@@ -33,7 +39,15 @@ class Worker:
         await database.rows(
             "register_worker", id=id_, host=socket.gethostname(), pid=os.getpid(), lock_path=str(path)
         )
-        return cls(id_, lock)
+        installation = await database.row("installation")
+        assert installation is not None, "migrate() writes the one row"
+        begun = cls(id_, lock, home, installation["id"])
+        await begun.watch(database)
+        return begun
+
+    async def watch(self, database: Database) -> int | None:
+        """Look whether the ledger is still the one that this home knows. The restore order in force, or None."""
+        return await watch(database, self._home, self._installation)
 
     async def bury_the_dead(self, database: Database) -> int:
         """Mark every worker of this host whose lock can be obtained as dead. Returns how many."""

@@ -13,6 +13,8 @@ from pydantic import SecretStr
 
 from remit.checkpoints import embedded
 from remit.checkpoints.embedded_access import Urls
+from remit.checkpoints.migrate import OTHER_BUILD, is_of_this_build
+from remit.checkpoints.migrate import migrate as bring_up
 from remit.console.settings import Settings
 from remit.tools.errors import Misconfigured
 
@@ -51,9 +53,6 @@ async def migrate(settings: Settings) -> str:
             "REMIT_OWNER_URL is not set, and only the database's owner changes its tables. Set it for this command.",
             code="setting",
         )
-    # Slow to import, and only this command needs it.
-    from remit.checkpoints.migrate import migrate as bring_up
-
     return await bring_up(
         known.owner_url, tenant=settings.tenant, environment=settings.environment, zone=settings.zone
     )
@@ -62,8 +61,8 @@ async def migrate(settings: Settings) -> str:
 async def check(app_url: str, settings: Settings) -> None:
     """One query on a connection of its own, before anything else is opened.
 
-    Raises Misconfigured when the database does not answer, or has no tables, those of another version, or those of
-    another installation.
+    Raises Misconfigured when the database does not answer, or has no tables, those of another version or build, or
+    those of another installation.
     """
     try:
         async with await psycopg.AsyncConnection.connect(
@@ -79,6 +78,8 @@ async def check(app_url: str, settings: Settings) -> None:
         raise Misconfigured(
             "The database has no tables of this version of Remit yet. Run `remit db up`.", code="not_migrated"
         )
+    if not is_of_this_build(row["builds"] or {}):
+        raise Misconfigured(OTHER_BUILD, code="other_build")
     if (row["tenant"], row["environment"]) != (settings.tenant, settings.environment):
         raise Misconfigured(
             f"This database belongs to tenant {row['tenant']} in {row['environment']}, and the settings say "
@@ -97,10 +98,14 @@ async def check(app_url: str, settings: Settings) -> None:
 async def _installation(connection: psycopg.AsyncConnection[DictRow]) -> DictRow | None:
     try:
         cursor = await connection.execute(
-            "SELECT tenant, environment, zone, (SELECT max(version_num) FROM remit.migrations) AS version"
-            " FROM remit.installation"
+            "SELECT tenant, environment, zone, (SELECT max(version_num) FROM remit.migrations) AS version,"
+            " to_regclass('remit.builds') AS builds FROM remit.installation"
         )
-        return await cursor.fetchone()
+        row = await cursor.fetchone()
+        if row is not None and row["builds"] is not None:
+            cursor = await connection.execute("SELECT revision, digest FROM remit.builds")
+            row["builds"] = {build["revision"]: build["digest"] for build in await cursor.fetchall()}
+        return row
     except (
         psycopg.errors.UndefinedTable,
         psycopg.errors.InvalidSchemaName,

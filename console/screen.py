@@ -97,10 +97,11 @@ def order_line(order: "Row") -> str:
     """One order as a sentence."""
     over = order["scope"] if order["scope"] == "all" else f"{order['scope']} {order['value']}"
     since = moment(order["issued_at"])
+    first = "`remit db verify`, then " if order["kind"] == "restore" else ""
     reason = quoted(order["reason"]) if order["reason"] else "no reason given"
     return (
         f"{order['kind'].upper()} in force over {over} since {since}, by {order['issued_by']}: "
-        f"{reason} (order {order['id']}; `remit lift {order['id']}`)"
+        f"{reason} (order {order['id']}; {first}`remit lift {order['id']}`)"
     )
 
 
@@ -157,6 +158,30 @@ async def _warning(database: "Database") -> str | None:
             "See `remit notices`."
         )
     return " ".join(sentence for sentence in sentences if sentence) or None
+
+
+STUCK_SECONDS = 300.0
+"""A look at what was sent pushes the next one on by half a minute at most; ten times that without one is no waiting."""
+
+
+async def stuck(database: "Database") -> "Row":
+    """What was sent, is not final and no case, and was not looked at or not known for too long: {count, seconds}.
+
+    `seconds` is the age of the oldest, None without any. Zero in a healthy installation: recovery has lost nothing.
+    """
+    return await database.row("stuck", seconds=STUCK_SECONDS) or {"count": 0, "seconds": None}
+
+
+async def stuck_warning(database: "Database") -> str | None:
+    """A sentence where something is stuck."""
+    found = await stuck(database)
+    if not found["count"]:
+        return None
+    oldest = span(found["seconds"])
+    return (
+        f"{many(found['count'], 'sent action')} stuck for more than {span(STUCK_SECONDS)}, the oldest for "
+        f"{oldest}: sent, not final, and nobody's case. Start `remit work`, and look at the receivers."
+    )
 
 
 async def listing(

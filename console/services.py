@@ -18,6 +18,7 @@ from remit.checkpoints.people import People
 from remit.checkpoints.sweep import Sweep
 from remit.checkpoints.workers import Worker
 from remit.console import access, places
+from remit.console.screen import complain, order_line, standing_orders
 from remit.console.settings import Settings, load, require_installation
 from remit.tools.catalogue import Catalogue, credit_catalogue
 from remit.tools.errors import Misconfigured, NoAnswer
@@ -137,6 +138,9 @@ class Services:
                 ) from error
             self._stack.push_async_callback(worker.end, database)
             self._worker = worker
+            for order in await standing_orders(database):
+                if order["kind"] == "restore":
+                    complain(order_line(order))
         return self._worker
 
     async def notices(self) -> Notices | None:

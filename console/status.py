@@ -21,6 +21,8 @@ from remit.console.screen import (
     print_json,
     say,
     standing_orders,
+    stuck,
+    stuck_warning,
     sweep_warning,
     table,
 )
@@ -62,13 +64,15 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
                     "orders": orders,
                     "closed": doors,
                     "warning": warning,
+                    "stuck": await stuck(database),
                     "reports": [r.to_json() for r in reports],
                     "told": told,
                     "verdicts": judged,
                 }
             )
         else:
-            _head([*map(order_line, orders), *map(door_line, doors)], warning)
+            warnings = [warning, await stuck_warning(database)]
+            _head([*map(order_line, orders), *map(door_line, doors)], warnings)
             for report in reports:
                 _tell_honestly(report, told[report.purpose]) if tell else _show(
                     report, subject, found, judged
@@ -112,11 +116,12 @@ def _told(report: "Report", subject: str) -> list[str]:
     return tell(report, subject)
 
 
-def _head(orders: list[str], warning: str | None) -> None:
+def _head(orders: list[str], warnings: list[str | None]) -> None:
     for line in orders:
         say(line, style="bold red")
-    if warning is not None:
-        say(warning, style="yellow")
+    for warning in warnings:
+        if warning is not None:
+            say(warning, style="yellow")
 
 
 def _tell_honestly(report: "Report", sentences: list[str]) -> None:

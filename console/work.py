@@ -15,7 +15,7 @@ import typer
 from remit.console import carrying
 from remit.console.edge import go
 from remit.console.render import many
-from remit.console.screen import complain, say
+from remit.console.screen import complain, say, stuck_warning
 from remit.console.services import Services, opened
 from remit.console.telling import telling
 from remit.tools.errors import LeaseLost, RemitError
@@ -47,6 +47,8 @@ async def _work(once: bool) -> None:
         standing = Standing(services, ending)
         async with telling(services):
             await (standing.pass_once() if once else standing.until_ended())
+        if once:
+            await standing.tell_stuck()
         say(f"Worker {worker.id} ends: {standing.tally()}.")
 
 
@@ -100,13 +102,12 @@ class Standing:
         while not self._ending.wished.is_set():
             try:
                 moved = await self.pass_once()
-            except (RemitError, psycopg.OperationalError) as error:
-                # A receiver or the database is away: the worker stays, says so, and comes back more slowly.
-                known = isinstance(error, RemitError)
-                complain(str(error) if known else "The database is away; this worker waits for it.")
+            except (RemitError, psycopg.Error) as error:
+                # A receiver or the database is away or full: the worker stays, says so, and comes back more slowly.
+                complain(_why(error))
                 moved = 0
             pause = _TICK if moved else min(pause * 2, _LONGEST)
-            self._heartbeat()
+            await self._heartbeat()
             await self._ending.rest(pause)
 
     async def pass_once(self) -> int:
@@ -134,9 +135,9 @@ class Standing:
             end = await asyncio.shield(task)
         except LeaseLost:
             return 0
-        except RemitError as error:
+        except (RemitError, psycopg.Error) as error:
             # One run that cannot go on keeps no other one waiting.
-            complain(f"{run_id}: {error}")
+            complain(f"{run_id}: {_why(error)}")
             return 0
         except asyncio.CancelledError:
             if not task.cancelled():
@@ -150,7 +151,25 @@ class Standing:
         say(f"{run_id}: {end.status}. {end.reason}")
         return int((end.status, end.waits) != (before.status, before.waits))
 
-    def _heartbeat(self) -> None:
-        if time.monotonic() - self._said >= _HEARTBEAT:
-            self._said = time.monotonic()
-            say(f"At work: {self.tally()}.")
+    async def _heartbeat(self) -> None:
+        if time.monotonic() - self._said < _HEARTBEAT:
+            return
+        self._said = time.monotonic()
+        say(f"At work: {self.tally()}.")
+        await self.tell_stuck()
+
+    async def tell_stuck(self) -> None:
+        """Complains where recovery seems to have lost something, and never ends over it."""
+        with suppress(RemitError, psycopg.Error):
+            if (warning := await stuck_warning(await self._services.database())) is not None:
+                complain(warning)
+
+
+def _why(error: RemitError | psycopg.Error) -> str:
+    """What keeps a pass from going on. Nothing was begun that is not recorded, so to wait is safe."""
+    if isinstance(error, RemitError):
+        return str(error)
+    if isinstance(error, psycopg.OperationalError) and not isinstance(error, psycopg.errors.DiskFull):
+        return "The database is away; this worker waits for it."
+    said = (error.diag.message_primary or type(error).__name__).strip()
+    return f"The database cannot write ({said}); this worker waits. Make room, or see `remit db status`."

@@ -132,7 +132,8 @@ async def status_of(deps: Deps, purpose: str, subject: str | None = None) -> Rep
     rows = await deps.database.rows("operations_of_purpose", purpose=purpose, subject=subject)
     cohort = [r["subject"] for r in await deps.database.rows("mandate_subjects", mandate=live["hash"])]
     subjects = [one for one in cohort if subject in (None, one)]
-    _fill(report, rows, await _look(deps, rows), subjects)
+    lost = {row["key"]: row for row in await deps.database.rows("lost_effects", purpose=purpose)}
+    _fill(report, rows, await _look(deps, rows), subjects, lost)
     await _add_foreign(deps, report, mandate, {*subjects, *(row["subject"] for row in rows)})
     report.statements = await _statements(deps, report, None if subject is None else mandate)
     return report
@@ -177,12 +178,20 @@ async def _look_at(deps: Deps, effect: str, rows: Sequence[dict[str, Any]]) -> d
 
 
 def _fill(
-    report: Report, rows: Sequence[dict[str, Any]], seen: dict[str, Sighting], subjects: Sequence[str]
+    report: Report,
+    rows: Sequence[dict[str, Any]],
+    seen: dict[str, Sighting],
+    subjects: Sequence[str],
+    lost: dict[str, dict[str, Any]],
 ) -> None:
     latest = {(row["subject"], row["step"]): row for row in rows}
     wanted = [(subject, step) for subject in subjects for step in report.steps]
     for place in [*wanted, *sorted(set(latest) - set(wanted))]:
         row = latest.get(place)
+        key = operation_key(report.purpose, place[1], place[0])
+        if key in lost and key not in seen:
+            report.cells.append(_lost(lost[key], *place))
+            continue
         if row is None:
             report.cells.append(_nothing(report, *place))
             continue
@@ -203,6 +212,15 @@ def _count_money(report: Report, cell: Cell, amount: int | None) -> None:
 def _nothing(report: Report, subject: str, step: str) -> Cell:
     as_of = report.as_of.isoformat()
     return Cell(subject, step, Fact.NOT_SENT, "never proposed", _LEDGER, as_of, None, "", None, None, None)
+
+
+def _lost(found: dict[str, Any], subject: str, step: str) -> Cell:
+    """An effect of ours that a restored ledger does not know: it is there, and nobody has judged what it is."""
+    detail = (
+        "the record shows an effect that this ledger lost in a restore; the next run of the purpose judges it"
+    )
+    source, as_of = found["source"], found["as_of"]
+    return Cell(subject, step, Fact.UNKNOWN, detail, source, as_of, None, found["key"], None, None, None)
 
 
 def _cell(report: Report, row: dict[str, Any], seen: Sighting | None) -> Cell:

@@ -15,6 +15,7 @@ from remit.tools.answers import (
     BATCH,
     Count,
     Listing,
+    Paged,
     Record,
     Text,
     ask,
@@ -94,6 +95,10 @@ class Change(Record):
 
 
 class History(Listing):
+    changes: list[Change]
+
+
+class HistoryPage(Paged):
     changes: list[Change]
 
 

@@ -7,15 +7,34 @@ Keeps I2 (the update call technically takes every field, and only those of the c
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from datetime import date
+from datetime import date, datetime
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
-from remit.tools.accounts import Account, Change, CustomerArguments, History, Reference, accounts_of
+from remit.tools.accounts import (
+    Account,
+    Change,
+    CustomerArguments,
+    History,
+    HistoryPage,
+    Reference,
+    accounts_of,
+)
 from remit.tools.actions import Json, Request, subject_id
-from remit.tools.answers import Found, Table, ask, by_table, of_kind, parse, sight_each
-from remit.tools.contracts import Arguments, Budget, Contract, Sighting, Snapshot, Sought, Undo, WriteTool
+from remit.tools.answers import Found, Table, ask, by_table, every_page, of_kind, parse, sight_each
+from remit.tools.contracts import (
+    Arguments,
+    Budget,
+    Contract,
+    Listed,
+    Sighting,
+    Snapshot,
+    Sought,
+    Trace,
+    Undo,
+    WriteTool,
+)
 from remit.tools.errors import NotSent, Refused
 from remit.tools.mandates import Step
 from remit.tools.states import Consequence, Reversibility, Seen, Sight
@@ -58,6 +77,9 @@ class NoteArguments(CustomerArguments):
 
 class _AccountWrite(WriteTool):
     """What both writing tools of this service share: the condition, the failures, the search."""
+
+    _takes_away: ClassVar[bool]
+    """Whether the tool removes a note."""
 
     _failures: ClassVar[Table] = {
         (404, "not_found"): Seen.REFUSED,
@@ -104,6 +126,21 @@ class _AccountWrite(WriteTool):
 
         source = "accounts: change history by reference"
         return await sight_each(sought, source, look, self._judge, lambda change: change.reference)
+
+    async def enumerate(self, transport: Transport, since: datetime) -> Listed | None:
+        """Changes of one account under one reference; notes that were taken away are those of the undo."""
+        pages = await every_page(
+            transport, "accounts", "/history", HistoryPage, since=since, seconds=self.contract.timeout
+        )
+        traces = [
+            Trace(change.reference, change.model_dump(mode="json"))
+            for page in pages
+            for change in page.changes
+            if change.reference is not None
+            and change.field == "notes"
+            and (change.new is None) == self._takes_away
+        ]
+        return Listed("accounts: change history", pages[-1].as_of, traces)
 
     def _judge(self, one: Sought, changes: list[Change]) -> Sight:
         if not changes:
@@ -159,6 +196,7 @@ class AnnotateAccount(_AccountWrite):
         expires_after=None,
     )
     arguments: ClassVar[type[Arguments]] = NoteArguments
+    _takes_away: ClassVar[bool] = False
 
     def intent(self, subject: str, arguments: Arguments, step: Step | None, purpose: str) -> dict[str, Json]:
         said = of_kind(NoteArguments, arguments)
@@ -241,6 +279,7 @@ class RemoveNote(_AccountWrite):
         expires_after=None,
     )
     arguments: ClassVar[type[Arguments]] = RemoveNoteArguments
+    _takes_away: ClassVar[bool] = True
 
     def intent(self, subject: str, arguments: Arguments, step: Step | None, purpose: str) -> dict[str, Json]:
         said = of_kind(RemoveNoteArguments, arguments)

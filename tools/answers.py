@@ -6,7 +6,9 @@ search's is UNREADABLE, never ABSENT (I5, I6).
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Generic, TypeVar
+from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -111,6 +113,33 @@ async def ask(
     if isinstance(record, Listing) and not record.complete:
         raise unusable(receiver, call, response, "incomplete")
     return record
+
+
+class Paged(Listing):
+    """One page of a list that is read to its end; `next` names what the following one comes after."""
+
+    next: Text | int | None
+
+
+P = TypeVar("P", bound=Paged)
+
+
+async def every_page(
+    transport: Transport, receiver: str, path: str, model: type[P], *, since: datetime, seconds: float
+) -> list[P]:
+    """All pages of a list since a company time. Raises what `ask` raises, and NotSent for a list without an end."""
+    query = f"GET {path}?since={quote(since.isoformat(), safe='')}&limit={BATCH}"
+    pages: list[P] = []
+    call, passed = query, set[str | int]()
+    while True:
+        pages.append(await ask(transport, receiver, call, model, seconds=seconds))
+        following = pages[-1].next
+        if following is None:
+            return pages
+        if following in passed:
+            raise unusable(receiver, call, Response(200, None), "incomplete")
+        passed.add(following)
+        call = f"{query}&after={quote(str(following), safe='')}"
 
 
 def unusable(receiver: str, call: str, response: Response, why: str) -> NotSent:

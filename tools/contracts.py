@@ -7,6 +7,7 @@ could not be established afterwards.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -171,6 +172,23 @@ class Sighting:
     asked: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One effect in force that a system of record lists, whoever made it. `reference` as it was written there."""
+
+    reference: str
+    record: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Every effect of one kind since some time, by a complete reading."""
+
+    source: str
+    as_of: str
+    traces: list[Trace]
+
+
 class WriteTool(ABC):
     """One side-effecting tool: data in its contract, and the few functions that know its receiver."""
 
@@ -224,6 +242,13 @@ class WriteTool(ABC):
     @abstractmethod
     async def verify_many(self, transport: Transport, sought: Sequence[Sought]) -> list[Sighting]:
         """One sighting per reference, over all tools of the effect, from the system of record."""
+
+    async def enumerate(self, transport: Transport, since: datetime) -> Listed | None:
+        """Every effect of this kind since a company time, over all its tools; None where the receiver lists none.
+
+        What was withdrawn is no effect. Raises what `ask` raises, for a gap in it too.
+        """
+        return None
 
     async def withdraw(self, transport: Transport, records: list[Json]) -> Seen:
         """Take back what is still queued. UNKNOWN where the receiver has no such call."""

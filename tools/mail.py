@@ -5,6 +5,7 @@ template promises is read from the service that declares it.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import quote
 
@@ -16,18 +17,31 @@ from remit.tools.actions import Json, Request, subject_id
 from remit.tools.answers import (
     Found,
     Listing,
+    Paged,
     Record,
     Table,
     Text,
     ask,
     by_table,
     echoes,
+    every_page,
     of_kind,
     parse,
     sight_each,
     withdraw_each,
 )
-from remit.tools.contracts import Arguments, Budget, Contract, Sighting, Snapshot, Sought, Undo, WriteTool
+from remit.tools.contracts import (
+    Arguments,
+    Budget,
+    Contract,
+    Listed,
+    Sighting,
+    Snapshot,
+    Sought,
+    Trace,
+    Undo,
+    WriteTool,
+)
 from remit.tools.mandates import Money, Step
 from remit.tools.states import Consequence, Reversibility, Seen, Sight
 from remit.tools.transport import Response, Transport
@@ -65,6 +79,10 @@ class Message(Record):
 
 
 class Messages(Listing):
+    messages: list[Message]
+
+
+class MessagePage(Paged):
     messages: list[Message]
 
 
@@ -134,6 +152,20 @@ class _MailTool(WriteTool):
 
         source = "mail: messages by reference"
         return await sight_each(sought, source, look, judge_messages, lambda message: message.reference)
+
+    async def enumerate(self, transport: Transport, since: datetime) -> Listed | None:
+        pages = await every_page(
+            transport, "mail", "/messages", MessagePage, since=since, seconds=self.contract.timeout
+        )
+        traces = [
+            Trace(message.reference, message.model_dump(mode="json"))
+            for page in pages
+            for message in page.messages
+            if message.reference is not None
+            and message.status != "withdrawn"
+            and (message.template == CORRECTION) == (self.contract.effect == "email.correct")
+        ]
+        return Listed("mail: list of messages", pages[-1].as_of, traces)
 
     async def withdraw(self, transport: Transport, records: list[Json]) -> Seen:
         """ACCEPTED when every message of the evidence is now withdrawn, REFUSED when one was delivered."""

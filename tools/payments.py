@@ -8,6 +8,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ from remit.tools.answers import (
     Count,
     Found,
     Listing,
+    Paged,
     Record,
     Table,
     Text,
@@ -28,6 +30,7 @@ from remit.tools.answers import (
     by_table,
     distinct,
     echoes,
+    every_page,
     of_kind,
     parse,
     sight_each,
@@ -38,10 +41,12 @@ from remit.tools.contracts import (
     Budget,
     Contract,
     Item,
+    Listed,
     Probe,
     Sighting,
     Snapshot,
     Sought,
+    Trace,
     Undo,
     WriteTool,
 )
@@ -99,6 +104,10 @@ class ItemResult(Record):
 
 class BatchResult(Record):
     results: list[ItemResult]
+
+
+class CreditPage(Paged):
+    credits: list[Credit]
 
 
 class LegacyReceipt(Record):
@@ -202,6 +211,18 @@ class _CreditTool(WriteTool):
 
         source = "payments: credits by reference"
         return await sight_each(sought, source, look, judge_credits, lambda credit: credit.reference)
+
+    async def enumerate(self, transport: Transport, since: datetime) -> Listed | None:
+        pages = await every_page(
+            transport, "payments", "/credits", CreditPage, since=since, seconds=self.contract.timeout
+        )
+        traces = [
+            Trace(credit.reference, credit.model_dump(mode="json"))
+            for page in pages
+            for credit in page.credits
+            if credit.reference is not None and credit.status != "withdrawn"
+        ]
+        return Listed("payments: list of credits", pages[-1].as_of, traces)
 
     async def withdraw(self, transport: Transport, records: list[Json]) -> Seen:
         """ACCEPTED when every credit of the evidence is now withdrawn, REFUSED when one has settled."""

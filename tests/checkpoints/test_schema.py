@@ -6,6 +6,7 @@ import asyncio
 import re
 import sys
 from itertools import product
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -31,17 +32,33 @@ async def test_migrations_are_idempotent_and_keep_the_installation(empty_databas
     assert await migrate(empty_database.owner_url, tenant="t", environment="sandbox") == first
 
 
-async def test_six_processes_at_once_migrate_an_empty_database(empty_database: Urls) -> None:
-    """F33: six workers that start at once on an empty database all come up, with one installation."""
-    script = (
-        "import asyncio, sys\n"
-        "from remit.checkpoints import migrate\n"
-        "print(asyncio.run(migrate(sys.argv[1], tenant='t', environment='sandbox')))\n"
-    )
+STARTING = """
+import asyncio, sys
+from pathlib import Path
+from remit.checkpoints import Database, Worker, migrate, open_pool
+
+async def start(owner_url, app_url, home):
+    installation = await migrate(owner_url, tenant="t", environment="sandbox")
+    async with open_pool(app_url) as pool:
+        worker = await Worker.begin(Database(pool), Path(home))
+        await Database(pool).rows("tidy")
+        await worker.end(Database(pool))
+    print(installation)
+
+asyncio.run(start(*sys.argv[1:]))
+"""
+"""What a worker does first, in a process of its own: owner's address, application's address, home."""
+
+
+async def test_six_workers_that_start_at_once_migrate_an_empty_database(
+    empty_database: Urls, tmp_path: Path
+) -> None:
+    """F33: six workers that start at once on an empty database all come up and sweep, over one installation."""
+    urls = (empty_database.owner_url, empty_database.app_url, str(tmp_path))
 
     async def one() -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", script, empty_database.owner_url, stdout=asyncio.subprocess.PIPE
+            sys.executable, "-c", STARTING, *urls, stdout=asyncio.subprocess.PIPE
         )
         said, _ = await asyncio.wait_for(process.communicate(), 60)
         return process.returncode or 0, said.decode()
@@ -69,6 +86,26 @@ async def test_the_zone_is_set_once_and_by_a_name_that_postgres_knows(empty_data
     assert await migrate(empty_database.owner_url, **made) == first
     with pytest.raises(Misconfigured, match="counts its days in Europe/Berlin, not in UTC"):
         await migrate(empty_database.owner_url, **made, zone="UTC")
+
+
+OTHER_BUILDS = (
+    "UPDATE remit.builds SET digest = 'of other files'",
+    "UPDATE remit.builds SET revision = '9999'",
+    "DELETE FROM remit.builds",
+    "DROP TABLE remit.builds",
+)
+
+
+@pytest.mark.parametrize("change", OTHER_BUILDS)
+async def test_a_database_that_another_build_made_is_refused_before_anything_is_changed(
+    empty_database: Urls, change: str
+) -> None:
+    """Its tables are not what this build's functions expect; the error says what that is and what to do."""
+    await migrate(empty_database.owner_url, tenant="t", environment="sandbox")
+    async with await owner_of(empty_database) as owner:
+        await owner.execute(change.encode())
+    with pytest.raises(Misconfigured, match=r"another build.*remit sandbox reset --ledger"):
+        await migrate(empty_database.owner_url, tenant="t", environment="sandbox")
 
 
 async def one_operation(bench: Bench, tokens: Tokens) -> int:

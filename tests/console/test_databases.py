@@ -1,11 +1,29 @@
 """The database: brought up in one place, only looked at everywhere else."""
 
+import os
+from pathlib import Path
+
+import psycopg
 import pytest
 
 from remit.checkpoints.embedded_access import Urls
 from remit.console.edge import DATABASE_AWAY
+from remit.sandbox import dump
 
 from .conftest import Remit
+
+
+def change(database: Urls, *statements: str) -> None:
+    """Statements of the owner."""
+    with psycopg.connect(database.owner_url, autocommit=True) as owner:
+        for statement in statements:
+            owner.execute(statement.encode())
+
+
+@pytest.fixture
+def database_of_asked(asked: Remit) -> Urls:
+    """How the owner reaches the database of `asked`."""
+    return Urls(os.environ["REMIT_OWNER_URL"], os.environ["REMIT_DATABASE_URL"])
 
 
 def test_an_empty_database_gets_its_administrator_once(remit: Remit) -> None:
@@ -123,3 +141,93 @@ def test_the_embedded_database_starts_on_demand_and_stops(bare: Remit) -> None:
     finally:
         remit("sandbox", "reset", "--ledger", "--yes")
     assert not (bare.home / "postgres.json").exists()
+
+
+@pytest.mark.parametrize("words", [("runs",), ("db", "up"), ("work", "--once")])
+def test_a_database_of_another_build_is_a_clear_error(
+    remit: Remit, database: Urls, words: tuple[str, ...]
+) -> None:
+    """What it is and what to do, before any statement meets tables that it does not fit."""
+    change(database, "UPDATE remit.builds SET digest = 'of other files'")
+    said = remit(*words)
+    assert said.code == 1
+    assert "another build of Remit" in said.errors
+    assert "`remit sandbox reset --ledger`" in said.errors
+    assert remit.json("db", "status")["usable"] is False
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can make one")
+def test_a_home_in_which_nothing_can_be_made_is_a_clear_error(
+    bare: Remit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the kernel's own: the variable is named, and nothing of the system's error is."""
+    monkeypatch.setenv("REMIT_HOME", "/proc/x")
+    for words in (("db", "up"), ("sandbox", "up")):
+        said = bare(*words)
+        assert (said.code, said.out) == (1, "")
+        assert said.errors == (
+            "Nothing can be kept in /proc/x: no folder can be made or written there. "
+            "Set REMIT_HOME to a folder of your own.\n"
+        )
+
+
+def test_what_recovery_lost_is_shown_wherever_somebody_looks(asked: Remit, database_of_asked: Urls) -> None:
+    """F45: sent, not final, nobody's case, and not looked at for too long: a number in JSON, a sentence elsewhere."""
+    assert asked.json("db", "status")["stuck"] == {"count": 0, "seconds": None}
+    change(
+        database_of_asked,
+        "UPDATE remit.operations SET state = 'SENDING', version = version + 1"
+        " WHERE id = (SELECT min(id) FROM remit.operations WHERE state = 'PENDING')",
+        "UPDATE remit.operations SET state = 'UNKNOWN', doubt = true, version = version + 1 WHERE state = 'SENDING'",
+        "UPDATE remit.operations SET due_at = now() - interval '10 minutes' WHERE state = 'UNKNOWN'",
+    )
+    found = asked.json("db", "status")["stuck"]
+    assert (found["count"], found["seconds"] > 590) == (1, True)
+    assert asked.json("status")["stuck"]["count"] == 1
+    sentence = "1 sent action stuck for more than 5 minutes, the oldest for 10 minutes"
+    assert sentence in asked("status").out
+
+
+def test_a_restored_database_says_so_everywhere_until_it_is_verified_and_lifted(
+    granted: Remit, database: Urls
+) -> None:
+    """By a person's word: the order stands over every listing, a run is stopped, and `db verify` opens the way."""
+    said = granted.done("db", "restored", "--because", "last night's copy", "--token", "support-manager")
+    assert "RESTORE in force over all" in said
+    assert "`remit db verify`" in said
+    assert granted.json("runs")["orders"][0]["kind"] == "restore"
+    run = granted("run", "outage-0611", "--token", "support-manager")
+    assert run.code == 4
+    assert "RESTORE in force" in run.errors
+    refused = granted("lift", "1", "--token", "finance-lead")
+    assert refused.code == 1
+    assert "Run `remit db verify`, then lift it." in refused.errors
+    change(database, "UPDATE remit.restores SET noticed_at = noticed_at - interval '1 minute'")
+    assert granted("db", "verify", "no-such", "--token", "support-manager").code == 1
+    found = granted.json("db", "verify", "--token", "support-manager")
+    assert found == {
+        "verified": ["outage-0611"],
+        "found": {},
+        "lost": [],
+        "unlisted": ["credit.reverse"],
+        "left": [],
+    }
+    assert "Every purpose is verified" in granted.done(
+        "db", "verify", "outage-0611", "--token", "support-manager"
+    )
+    granted.done("lift", "1", "--token", "finance-lead")
+    assert granted("db", "verify", "--token", "support-manager").code == 1
+    assert granted("run", "outage-0611", "--token", "support-manager").code == 3
+    assert dump(granted.home)["credits"] == []
+
+
+def test_tidying_takes_an_administrator_and_says_what_went(remit: Remit) -> None:
+    """On an empty ledger nothing does."""
+    remit.done("db", "up")
+    assert remit.json("db", "tidy", "--older-than", "30", "--token", "administrator") == {
+        "removed": {"checkpoints": 0, "workers": 0, "events": 0}
+    }
+    assert "nothing needs: 0 checkpoints" in remit.done(
+        "db", "tidy", "--older-than", "1", "--token", "administrator"
+    )
+    assert remit("db", "tidy", "--older-than", "0", "--token", "administrator").code == 2

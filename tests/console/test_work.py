@@ -1,11 +1,13 @@
 """The standing worker, as a process: it carries runs on, and ends cleanly when it is asked to."""
 
+import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import psycopg
 import pytest
 
 from remit.sandbox import dump
@@ -99,3 +101,26 @@ def test_an_interrupted_resume_ends_at_once_and_loses_nothing(asked: Remit) -> N
     assert process.returncode == 130
     assert "Traceback" not in errors
     assert not asked.json("runs")["runs"][0]["held"]
+
+
+CLOSED_JOURNAL = """
+CREATE FUNCTION remit.refuse() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'the journal is closed'; END $$;
+CREATE TRIGGER closed BEFORE INSERT ON remit.journal FOR EACH ROW EXECUTE FUNCTION remit.refuse()"""
+
+
+@pytest.mark.slow
+def test_a_worker_outlives_a_journal_that_takes_nothing_and_tells_people(asked: Remit) -> None:
+    """F67: nothing is sent meanwhile, somebody is told, and once it can be written the same worker finishes the run."""
+    approve(asked)
+    with psycopg.connect(os.environ["REMIT_OWNER_URL"], autocommit=True) as owner:
+        owner.execute(CLOSED_JOURNAL.encode())
+        with worker(asked) as process:
+            assert process.stderr is not None
+            assert "The database cannot write (the journal is closed)" in process.stderr.readline()
+            assert dump(asked.home)["credits"] == []
+            owner.execute(b"DROP FUNCTION remit.refuse CASCADE")
+            eventually(lambda: all(hold["hold_until"] for hold in asked.json("holds")["holds"]))
+            asked.done("sandbox", "clock", "+1m")
+            eventually(lambda: status(asked) == "COMPLETED")
+    assert asked("sandbox", "check", "outage-0611", "--final").code == 0

@@ -2,7 +2,8 @@
 
 The first line is where everything is: {app_url, home, urls, credentials, mandate, run}. Each further line is a moment:
 a fork of this process drives the run until it ends or a person is needed, and sends itself SIGKILL when it has passed
-so many statements, calls and checkpoints; 0 is never. For each line the answer is how the fork ended, as JSON.
+so many statements, calls and checkpoints; 0 is never, and -1 is as soon as a receiver has accepted a credit. After the
+moment may stand LangGraph's durability mode, by default `sync`. The answer is how the fork ended, as JSON, for each.
 Forked, since importing everything takes longer than all the work.
 """
 
@@ -47,13 +48,22 @@ class Moments:
 
         return counted
 
+    def after_effect(self, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def called(receiver: str, method: str, path: str, **rest: Any) -> Any:
+            answer = await call(receiver, method, path, **rest)
+            if self._last == -1 and (method, path) == ("POST", "/credits"):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return answer
+
+        return called
+
     def _pass(self) -> None:
         self._passed += 1
         if self._passed == self._last:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-async def carry_on(place: Place, moment: int) -> RunEnd:
+async def carry_on(place: Place, moment: int, durability: str) -> RunEnd:
     """Sweeps and drives the run as one worker of its own, over the sandbox's model through the real client."""
     home, moments = Path(place["home"]), Moments(moment)
     urls, credentials = place["urls"], place["credentials"]
@@ -65,8 +75,11 @@ async def carry_on(place: Place, moment: int) -> RunEnd:
         model = OpenAIModel(urls["model"] + "/v1", credentials["model"], "script:outage-credit")
         agent = _agent(bench, World(home, urls, credentials, control, session), model, place)
         bench.database.rows = moments.around(bench.database.rows)  # type: ignore[assignment, method-assign]
-        bench.transport.call = moments.around(bench.transport.call)  # type: ignore[assignment, method-assign]
-        saver: Any = agent.driver.graph.checkpointer
+        called = moments.after_effect(moments.around(bench.transport.call))
+        bench.transport.call = called  # type: ignore[assignment, method-assign]
+        graph: Any = agent.driver.graph
+        invoke, saver = graph.ainvoke, graph.checkpointer
+        graph.ainvoke = lambda *args, **rest: invoke(*args, **{**rest, "durability": durability})
         saver.aput, saver.aput_writes = moments.around(saver.aput), moments.around(saver.aput_writes)
         end = await agent.finished(place["run"], seconds=60.0)
         await model.close()
@@ -89,12 +102,12 @@ def _agent(bench: Bench, world: World, model: OpenAIModel, place: Place) -> Agen
     return Agent(bench, world, nobody, policy, Script(), Driver(deps, bench.worker), mandate, deps, [])
 
 
-def fork(place: Place, moment: int) -> dict[str, Any]:
+def fork(place: Place, moment: int, durability: str = "sync") -> dict[str, Any]:
     """How the fork ended: {signal} or {status, reason}."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        end = asyncio.run(carry_on(place, moment))
+        end = asyncio.run(carry_on(place, moment, durability))
         os.write(writing, json.dumps({"status": end.status, "reason": end.reason}).encode())
         os._exit(0)
     os.close(writing)
@@ -110,7 +123,8 @@ def fork(place: Place, moment: int) -> dict[str, Any]:
 def main() -> None:
     place = json.loads(sys.stdin.readline())
     for line in sys.stdin:
-        print(json.dumps(fork(place, int(line))), flush=True)
+        moment, *mode = line.split()
+        print(json.dumps(fork(place, int(moment), *mode)), flush=True)
 
 
 if __name__ == "__main__":

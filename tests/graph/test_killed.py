@@ -30,11 +30,11 @@ class Processes:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def ended(self, moment: int = 0) -> dict[str, Any]:
+    async def ended(self, moment: int = 0, durability: str = "sync") -> dict[str, Any]:
         """How a driver ended that kills itself at this moment; 0 is never."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"{moment}\n".encode())
+        self._process.stdin.write(f"{moment} {durability}\n".encode())
         line = await self._process.stdout.readline()
         assert line, "the driver process broke off"
         told: dict[str, Any] = json.loads(line)
@@ -90,3 +90,21 @@ async def test_a_run_that_is_killed_ten_times_ends_as_one_that_never_was(
     report = await agent.status()
     assert report.counts() == {step: {"COMPLETED": 24} for step in ("credit", "annotate", "notify")}
     assert await agent.bench.cases() == []
+
+
+@pytest.mark.slow
+@campaign
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+async def test_killed_after_the_receiver_accepted_each_customer_is_credited_once_in_every_mode(
+    agent: Agent, ledger_database: Urls, durability: str
+) -> None:
+    """F29: whatever LangGraph kept of the step, the ledger knows the attempt, asks the record, asks nobody twice."""
+    run, _ = await agent.approved()
+    async with processes(agent, ledger_database.app_url, run) as drivers:
+        for _ in range(2):
+            assert await drivers.ended(-1, durability) == {"signal": signal.SIGKILL}
+        end = await drivers.ended(0, durability)
+    assert end["status"] == "COMPLETED", end
+    assert sorted(one["customer"] for one in agent.records()["credits"]) == sorted(agent.customers)
+    assert agent.breaches(final=True) == []
+    assert len(await agent.bench.sql("SELECT id FROM remit.approvals")) == 1

@@ -172,3 +172,95 @@ async def _break(owner: psycopg.AsyncConnection[Any], thread: str, what: str) ->
     changed = await owner.execute(change.format(sql.SQL(BROKEN_CHECKPOINTS[what])), [thread])
     assert changed.rowcount > 0
     await owner.execute("ALTER TABLE checkpoints ENABLE TRIGGER USER")
+
+
+AGED = (
+    """UPDATE remit.checkpoints
+    SET checkpoint = jsonb_set(checkpoint, '{ts}', to_jsonb((now() - interval '3 days')::text))""",
+    "UPDATE remit.runs SET ended_at = ended_at - interval '3 days'",
+)
+
+
+async def tidied(agent: Agent, urls: Urls) -> int:
+    """Forgets what is older than two days, when everything is three days old. How many checkpoints went."""
+    async with await psycopg.AsyncConnection.connect(urls.owner_url, autocommit=True) as owner:
+        # The triggers refuse whoever holds no lease, and this is no runner.
+        await owner.execute("ALTER TABLE remit.checkpoints DISABLE TRIGGER checkpoints_refuse_stale")
+        for statement in AGED:
+            await owner.execute(statement.encode())
+        await owner.execute("ALTER TABLE remit.checkpoints ENABLE TRIGGER checkpoints_refuse_stale")
+    rows = await agent.bench.database.rows("forget", secret=agent.tokens.administrator, days=2)
+    return int(rows[0]["removed"])
+
+
+async def kept(agent: Agent) -> tuple[int, int]:
+    """How many checkpoints and how many stored values there are."""
+    found = []
+    for table in ("checkpoints", "checkpoint_blobs"):
+        query = sql.SQL("SELECT count(*) AS count FROM {}").format(sql.Identifier(table))
+        async with agent.bench.database.pool.connection() as connection:
+            row = await (await connection.execute(query)).fetchone()
+            found.append(row["count"] if row else 0)
+    return found[0], found[1]
+
+
+async def kept_of(agent: Agent, run: str) -> int:
+    """How many checkpoints there are of the first thread of a run."""
+    rows = await agent.bench.sql("SELECT count(*) AS count FROM checkpoints WHERE thread_id = %s", f"{run}/1")
+    return int(rows[0]["count"])
+
+
+async def test_a_paused_run_outlives_retention_on_its_newest_checkpoint(
+    agent: Agent, ledger_database: Urls
+) -> None:
+    """F36: everything but the newest checkpoint goes, and the same thread is carried on to its end."""
+    run, _ = await agent.approved()
+    before = await kept(agent)
+    assert await tidied(agent, ledger_database) == before[0] - 1
+    after = await kept(agent)
+    assert after[0] == 1
+    assert 0 < after[1] < before[1]
+    assert (await agent.finished(run)).status == "COMPLETED"
+    assert await threads(agent, run) == ["LIVE"]
+    assert agent.breaches(final=True) == []
+
+
+async def test_the_checkpoints_of_an_ended_run_go_and_those_of_one_at_work_stay(
+    agent: Agent, ledger_database: Urls
+) -> None:
+    """Whoever drives a run writes values before the checkpoint that names them, so a held run is left alone."""
+    run, _ = await agent.approved()
+    assert (await agent.finished(run)).status == "COMPLETED"
+    second = await agent.start()
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    class Waiting(Script):
+        async def plan(self, messages: Any, tools: Any) -> Reply:
+            asked.set()
+            await go_on.wait()
+            return await super().plan(messages, tools)
+
+    driving = asyncio.create_task(agent.driver_with(model=Waiting()).drive(second))
+    await asked.wait()
+    both = [await kept_of(agent, one) for one in (run, second)]
+    assert min(both) > 0
+    assert await tidied(agent, ledger_database) == both[0]
+    assert [await kept_of(agent, one) for one in (run, second)] == [0, both[1]]
+    go_on.set()
+    assert (await driving).status == "COMPLETED"
+
+
+async def test_connections_that_end_while_a_thread_waits_for_a_person_cost_nothing(
+    agent: Agent, ledger_database: Urls
+) -> None:
+    """F35: every backend is terminated during the pause; the approval and all that follows go through, once."""
+    run, end = await agent.started()
+    assert end.waits["approval"] > 0
+    async with await psycopg.AsyncConnection.connect(ledger_database.app_url, autocommit=True) as killer:
+        await killer.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()"
+        )
+    await agent.approve()
+    assert (await agent.finished(run)).status == "COMPLETED"
+    assert agent.breaches(final=True) == []

@@ -10,8 +10,16 @@ CREATE TABLE installation (
     -- An IANA name: days and months of limits are this zone's.
     zone text NOT NULL DEFAULT 'UTC',
     clock_offset interval NOT NULL DEFAULT '0' CHECK (clock_offset >= '0'),
+    -- Of the server that this ledger was last known to be on; another one has it from a backup (16_restores.sql).
     system_identifier text NOT NULL,
+    timeline text NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- What made these tables, as a digest over the files of each revision: a build that has others cannot work with them.
+CREATE TABLE builds (
+    revision text PRIMARY KEY,
+    digest text NOT NULL
 );
 
 CREATE TABLE tokens (
@@ -330,7 +338,7 @@ CREATE TABLE refused_decisions (
 
 CREATE TABLE orders (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    kind text NOT NULL CHECK (kind IN ('stop', 'freeze')),
+    kind text NOT NULL CHECK (kind IN ('stop', 'freeze', 'restore')),
     scope text NOT NULL CHECK (scope IN ('all', 'mandate', 'run', 'agent', 'version', 'tool', 'effect', 'subject')),
     value text NOT NULL DEFAULT '',
     reason text NOT NULL,

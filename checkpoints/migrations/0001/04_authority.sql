@@ -223,6 +223,7 @@ BEGIN
         RAISE EXCEPTION 'Only %, a finance lead or an administrator lifts this order. Ask one of them.', standing.issued_by
             USING ERRCODE = 'RM011';
     END IF;
+    PERFORM accept_restore(standing);
     cancelled := cancel_stopped();
     UPDATE orders SET lifted_at = clock_timestamp(), lifted_by = actor.person WHERE id = p_id;
     order_id := p_id;
@@ -239,7 +240,8 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN 'effect' THEN s.value = p_effect WHEN 'subject' THEN s.value = p_subject END, false)
 $$;
 
--- The order that bars an operation, a stop before a freeze: the first closes what waits, the second only keeps it.
+-- The order that bars an operation, a stop (or a restore, which is one) before a freeze: the first closes what waits, the
+-- second only keeps it.
 CREATE FUNCTION order_over(o operations) RETURNS orders
 LANGUAGE sql STABLE AS $$
     SELECT s FROM remit.orders s
@@ -253,7 +255,7 @@ $$;
 CREATE FUNCTION stop_of_run(r runs) RETURNS bigint
 LANGUAGE sql STABLE AS $$
     SELECT s.id FROM remit.orders s
-    WHERE s.lifted_at IS NULL AND s.kind = 'stop'
+    WHERE s.lifted_at IS NULL AND s.kind <> 'freeze'
       AND remit.covers(s, r.id, r.purpose, r.mandate_hash, r.agent, r.agent_version, NULL, NULL, NULL)
     ORDER BY s.id LIMIT 1
 $$;
@@ -264,12 +266,12 @@ CREATE FUNCTION cancel_stopped() RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE closed_now bigint;
 BEGIN
-    IF NOT EXISTS (SELECT FROM orders WHERE lifted_at IS NULL AND kind = 'stop') THEN
+    IF NOT EXISTS (SELECT FROM orders WHERE lifted_at IS NULL AND kind <> 'freeze') THEN
         RETURN 0;
     END IF;
     UPDATE operations o SET state = 'CLOSED', closed = 'cancelled', version = version + 1, closed_detail = 'stopped by order ' || s.order_id
     FROM (SELECT p.id, s.id AS order_id FROM operations p CROSS JOIN LATERAL order_over(p) s
-          WHERE p.state = 'PENDING' AND s.kind = 'stop' ORDER BY p.id FOR UPDATE OF p) s
+          WHERE p.state = 'PENDING' AND s.kind <> 'freeze' ORDER BY p.id FOR UPDATE OF p) s
     WHERE o.id = s.id AND o.state = 'PENDING';
     GET DIAGNOSTICS closed_now = ROW_COUNT;
     PERFORM cancel_empty_approvals();

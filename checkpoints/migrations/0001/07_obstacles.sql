@@ -10,7 +10,7 @@ LANGUAGE sql STABLE AS $$
         WHEN o.state = 'UNKNOWN' AND (o.keep_back OR NOT o.resend) THEN 'verification'
         -- Where no further send is allowed, what was sent is only looked for.
         WHEN (remit.order_over(o)).id IS NOT NULL
-            THEN CASE o.state WHEN 'UNKNOWN' THEN 'verification' ELSE (remit.order_over(o)).kind END
+            THEN CASE o.state WHEN 'UNKNOWN' THEN 'verification' ELSE replace((remit.order_over(o)).kind, 'restore', 'stop') END
         WHEN NOT remit.mandate_live(o.mandate_hash) THEN CASE o.state WHEN 'UNKNOWN' THEN 'verification' ELSE 'mandate' END
         WHEN o.verdict IS NULL THEN 'policy'
         WHEN o.verdict = 'needs_approval' AND coalesce(remit.granted_until(o.id, o.action_hash) <= remit.clock(), true)

@@ -60,6 +60,8 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
     PERFORM check_lease(p_run, p_token);
     PERFORM check_worker(p_worker);
+    -- Before any obstacle is read: a server that this ledger does not know makes an order that these claims meet.
+    PERFORM notice_other_server();
     moment := clock();
     PERFORM lock_limits(p_run, p_ids, moment);
     RETURN moment;

@@ -47,7 +47,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT CASE
         WHEN coalesce((o.obligations ->> 'hold_seconds')::integer, 0) = 0 THEN ROW('no_window', NULL, NULL)::hold_decision
         -- A stop closes what waits; a freeze keeps it, and its window as well.
-        WHEN (order_over(o)).kind = 'stop' THEN ROW('stop', NULL, (order_over(o)).id::text)::hold_decision
+        WHEN (order_over(o)).kind <> 'freeze' THEN ROW('stop', NULL, (order_over(o)).id::text)::hold_decision
         WHEN NOT mandate_live(o.mandate_hash) THEN ROW('mandate', NULL, NULL)::hold_decision END
 $$;
 

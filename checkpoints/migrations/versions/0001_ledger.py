@@ -4,6 +4,8 @@ from pathlib import Path
 
 from alembic import op
 
+from remit.checkpoints.migrate import digests
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -18,3 +20,4 @@ def upgrade() -> None:
     driver.execute("SET LOCAL check_function_bodies = off")
     for file in sorted((Path(__file__).parent.parent / "0001").glob("*.sql")):
         driver.execute(file.read_text(encoding="utf-8"))
+    driver.execute("INSERT INTO remit.builds VALUES (%s, %s)", (revision, digests()[revision]))
