@@ -106,11 +106,11 @@ async def _limited_files(cluster: Cluster) -> Disk:
 
     async def fill() -> None:
         async with await cluster.owner() as owner:
-            await owner.execute(b"ALTER TABLE remit.journal ALTER COLUMN data SET STORAGE PLAIN")
+            # Small entries, so that no page keeps room for a real one.
             await owner.execute(
                 b"DO $$ BEGIN WHILE pg_relation_size('remit.journal') < 16 * 1024 * 1024 LOOP"
-                b" INSERT INTO remit.journal (kind, data) SELECT 'filler', to_jsonb(repeat('x', 2000))"
-                b" FROM generate_series(1, 100); END LOOP; END $$"
+                b" INSERT INTO remit.journal (kind, data) SELECT 'filler', to_jsonb(repeat('x', 60))"
+                b" FROM generate_series(1, 5000); END LOOP; END $$"
             )
         await limit(_LIMIT)
 

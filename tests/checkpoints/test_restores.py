@@ -215,7 +215,9 @@ async def test_a_lost_effect_is_never_sent_again_where_its_record_cannot_be_read
     await verified(bench, tokens, PURPOSE)
     await bench.people.lift(tokens.finance_lead, order)
     (id_,) = await bench.propose(lease, "credit", affected[:1])
-    sought = {"references": f"{bench.ledger.installation}:{PURPOSE}/credit/{affected[0]}/1"}
+    sought: dict[str, object] = {
+        "references": f"{bench.ledger.installation}:{PURPOSE}/credit/{affected[0]}/1"
+    }
     await world.control.add_fault("payments", "error_before", "POST /credits/search", match=sought, times=3)
     before = len(bench.transport.called)
     await bench.settled(lease, [id_])
