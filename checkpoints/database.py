@@ -17,6 +17,7 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from remit.tools.errors import LeaseLost, Misconfigured, Refused, RemitError
+from remit.tools.ports import POINTS, Reach, inert
 
 Pool = AsyncConnectionPool[psycopg.AsyncConnection[DictRow]]
 Row = dict[str, Any]
@@ -68,14 +69,27 @@ async def open_pool(url: str, *, seconds: float = _ACQUIRE_SECONDS) -> AsyncIter
 
 
 class Database:
-    """Named queries on a pool. Each call is one statement in autocommit, so one round trip and one commit."""
+    """Named queries on a pool. Each call is one statement in autocommit, so one round trip and one commit.
 
-    def __init__(self, pool: Pool) -> None:
+    `reach` is a fault hook for tests, called around each statement that may change something.
+    """
+
+    def __init__(self, pool: Pool, reach: Reach = inert) -> None:
         self.pool = pool
+        self.reach = reach
         self.statements = 0
 
     async def rows(self, name: str, **values: object) -> list[Row]:
         """All rows of one named query."""
+        if name not in POINTS:
+            return await self._tried(name, values)
+        before, after = POINTS[name]
+        await self.reach(before)
+        found = await self._tried(name, values)
+        await self.reach(after)
+        return found
+
+    async def _tried(self, name: str, values: Mapping[str, object]) -> list[Row]:
         for _ in range(_DEADLOCK_TRIES - 1):
             try:
                 return await self._once(name, values)

@@ -10,12 +10,13 @@ from typing import Any
 
 import ormsgpack
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import WRITES_IDX_MAP
+from langgraph.checkpoint.base import WRITES_IDX_MAP, ChannelVersions, Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from remit.checkpoints.database import Pool
 from remit.tools.errors import RemitError
+from remit.tools.ports import FaultPoint, Reach, inert
 
 _ALLOWED = {("langgraph.types", "Interrupt")}
 """What LangGraph itself writes beside our state. Nothing else may be rebuilt, whatever a row says."""
@@ -70,7 +71,25 @@ _KEEP_LAST = (
 
 
 class FencedSaver(AsyncPostgresSaver):
-    """The stock saver; a node's results name their runner as well, so that the trigger can refuse them."""
+    """The stock saver; a node's results name their runner as well, so that the trigger can refuse them.
+
+    `reach` is a fault hook for tests, called around what is written.
+    """
+
+    reach: Reach = staticmethod(inert)
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """As the base class. Raises psycopg's error with SQLSTATE RM020 for a runner that was taken over."""
+        await self.reach(FaultPoint.BEFORE_CHECKPOINT)
+        put = await super().aput(config, checkpoint, metadata, new_versions)
+        await self.reach(FaultPoint.AFTER_CHECKPOINT)
+        return put
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
@@ -88,13 +107,17 @@ class FencedSaver(AsyncPostgresSaver):
         )
         special = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         token = place.get("run_token")
+        await self.reach(FaultPoint.BEFORE_WRITES)
         async with self._cursor(pipeline=True) as cursor:
             await cursor.executemany(_KEEP_LAST if special else _KEEP_FIRST, [(*row, token) for row in rows])
+        await self.reach(FaultPoint.AFTER_WRITES)
 
 
-def saver(pool: Pool) -> AsyncPostgresSaver:
+def saver(pool: Pool, reach: Reach = inert) -> AsyncPostgresSaver:
     """The saver of every graph. Its tables are made by the migrations, never by a worker (F33)."""
-    return FencedSaver(pool, serde=_Strict())
+    made = FencedSaver(pool, serde=_Strict())
+    made.reach = reach
+    return made
 
 
 def thread_config(run_id: str, thread: int, token: int, fingerprint: str) -> RunnableConfig:

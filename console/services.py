@@ -74,7 +74,7 @@ class Services:
     async def database(self) -> Database:
         """The named queries."""
         if self._database is None:
-            self._database = Database(await self.pool())
+            self._database = Database(await self.pool(), self._reach)
         return self._database
 
     async def people(self) -> People:
@@ -203,7 +203,7 @@ async def opened(
 ) -> AsyncIterator[Services]:
     """The parts of this process, by its settings. Closes what was opened, in reverse order.
 
-    `reach` is called at the runner's recovery points. Raises Misconfigured where there is no installation, unless the
+    `reach` is called at the fault points. Raises Misconfigured where there is no installation, unless the
     command is to `make` one.
     """
     settings = settings or load()

@@ -75,7 +75,7 @@ class Ending:
             await asyncio.wait_for(self.wished.wait(), seconds)
 
     async def reach(self, point: FaultPoint) -> None:
-        """The runner's recovery points: a claim that was not made yet is not made any more."""
+        """The fault points: a claim that was not made yet is not made any more."""
         if point is FaultPoint.BEFORE_CLAIM and self.wished.is_set() and self.driving is not None:
             self.driving.cancel()
             await asyncio.Event().wait()

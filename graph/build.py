@@ -35,7 +35,7 @@ def build_graph(deps: Deps) -> Graph:
     graph.add_edge("pause", "intake")
     graph.add_conditional_edges("assess", nodes.after_assess, ["plan", "report"])
     graph.add_edge("report", END)
-    return graph.compile(checkpointer=saver(deps.database.pool))
+    return graph.compile(checkpointer=saver(deps.database.pool, deps.database.reach))
 
 
 def fingerprint(graph: Graph) -> str:

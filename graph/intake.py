@@ -19,6 +19,7 @@ from remit.tools.catalogue import FINISH, Finish
 from remit.tools.contracts import Arguments, ReadTool
 from remit.tools.errors import Refused
 from remit.tools.mandates import Mandate, Step
+from remit.tools.ports import FaultPoint
 
 UNDELEGATED = "undelegated"
 """The step of an action whose effect the mandate does not name: policy denies it, and the denial is kept."""
@@ -156,7 +157,9 @@ async def _read(deps: Deps, run: RunContext, handle: str, tool: ReadTool, said: 
             f"{named} is not one of the mandate's subjects, so nothing was read. Take one of a listed cohort.",
             code="not_in_cohort",
         )
+    await deps.database.reach(FaultPoint.BEFORE_READ)
     rows = await tool.read(deps.transport, arguments)
+    await deps.database.reach(FaultPoint.AFTER_READ)
     inside = await _inside(deps, run, [row["subject"] for row in rows])
     shown = [row for row in rows if row["subject"] in inside]
     await deps.database.rows(

@@ -18,6 +18,7 @@ from remit.tools.actions import Json, intent_hash, reference
 from remit.tools.contracts import Snapshot, Sought
 from remit.tools.errors import NotSent, OutcomeUnknown
 from remit.tools.mandates import Mandate
+from remit.tools.ports import FaultPoint
 from remit.tools.questions import BATCH, Context
 
 ASK_AGAIN_SECONDS = 5.0
@@ -186,12 +187,14 @@ async def _prepare(
         sought = [
             Sought(reference(deps.ledger.installation, o.key(run.purpose)), o.subject, o.intent) for o in mine
         ]
+        await deps.database.reach(FaultPoint.BEFORE_PREMISES)
         try:
             snapshots: dict[str, Snapshot] = await tool.snapshot_many(deps.transport, sought)
         except (NotSent, OutcomeUnknown) as error:
             met.receiver_silent += len(mine)
             met.silence = str(error)
             continue
+        await deps.database.reach(FaultPoint.AFTER_PREMISES)
         for one, asked in zip(mine, sought, strict=True):
             try:
                 prepared.append(

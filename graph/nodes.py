@@ -23,6 +23,7 @@ from remit.graph.sending import send_ready
 from remit.graph.state import State, brief, clipped, lease_of
 from remit.tools.actions import canonical_hash
 from remit.tools.errors import NoAnswer, NotSent, OutcomeUnknown
+from remit.tools.ports import FaultPoint
 from remit.tools.states import RunStatus
 
 
@@ -60,7 +61,10 @@ def plan_node(database: Database, model: Model, tools: list[dict[str, Any]]) -> 
         lease, number = lease_of(config), state["plan"] + 1
         run = await load_run(database, lease)
         if authority_end(run) is None and await database.row("plan", run=run.run_id, number=number) is None:
-            reply = await model.plan(await _conversation(database, run), tools)
+            asked = await _conversation(database, run)
+            await database.reach(FaultPoint.BEFORE_MODEL)
+            reply = await model.plan(asked, tools)
+            await database.reach(FaultPoint.AFTER_MODEL)
             await _store_plan(database, run, number, bounded(reply))
         return State(plan=number)
 

@@ -18,6 +18,7 @@ from remit.tools.contracts import Sighting, Sought
 from remit.tools.errors import NotSent, OutcomeUnknown, Refused
 from remit.tools.mail import money_text
 from remit.tools.mandates import Mandate, Money
+from remit.tools.ports import FaultPoint
 from remit.tools.questions import BATCH
 from remit.tools.states import Fact
 
@@ -172,7 +173,9 @@ async def _look_at(deps: Deps, effect: str, rows: Sequence[dict[str, Any]]) -> d
     tools = deps.catalogue.tools_of(effect)
     if not tools:
         return {row["key"]: facts.unreadable(one, effect) for row, one in zip(rows, asked, strict=True)}
+    await deps.database.reach(FaultPoint.BEFORE_CONFIRM)
     found = {one.reference: one for one in await tools[0].verify_many(deps.transport, asked)}
+    await deps.database.reach(FaultPoint.AFTER_CONFIRM)
     return {row["key"]: found[one.reference] for row, one in zip(rows, asked, strict=True)}
 
 

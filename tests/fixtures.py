@@ -385,7 +385,7 @@ async def opened_bench(
     """A bench on a migrated database and a company; the worker's lock is held until the context ends."""
     catalogue = catalogue or quick_catalogue()
     async with open_pool(app_url) as pool, CountedTransport(urls, credentials) as transport:
-        database = Database(pool)
+        database = Database(pool, reach)
         ledger = await Ledger.open(database)
         runner = Runner(ledger, catalogue, transport, reach, send_seconds=send_seconds)
         worker = await Worker.begin(database, home)

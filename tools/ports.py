@@ -12,15 +12,118 @@ from remit.tools.states import State
 
 
 class FaultPoint(StrEnum):
-    """Recovery points, by name: where a test may kill or suspend the process. Inert by default."""
+    """Where a test may kill or suspend the process: a pair around every commit and every call. Inert by default.
 
-    BEFORE_CLAIM = "before_claim"
-    AFTER_CLAIM = "after_claim"
+    Closed: a statement that may change something and has no pair fails a test, and so does a pair that no run reaches.
+    """
+
+    # The calls: receivers, policy, the model.
+    BEFORE_MODEL = "before_model"
+    AFTER_MODEL = "after_model"
+    BEFORE_POLICY = "before_policy"
+    AFTER_POLICY = "after_policy"
+    BEFORE_READ = "before_read"
+    AFTER_READ = "after_read"
+    BEFORE_SNAPSHOT = "before_snapshot"
+    AFTER_SNAPSHOT = "after_snapshot"
     BEFORE_SEND = "before_send"
     AFTER_SEND = "after_send"
-    AFTER_RECORD = "after_record"
+    BEFORE_VERIFY = "before_verify"
+    AFTER_VERIFY = "after_verify"
+    BEFORE_PREMISES = "before_premises"
+    AFTER_PREMISES = "after_premises"
+    BEFORE_CONFIRM = "before_confirm"
+    AFTER_CONFIRM = "after_confirm"
+    # LangGraph's checkpoint, and the results of a node.
+    BEFORE_CHECKPOINT = "before_checkpoint"
+    AFTER_CHECKPOINT = "after_checkpoint"
+    BEFORE_WRITES = "before_writes"
+    AFTER_WRITES = "after_writes"
+    # The commits, each a statement of `checkpoints/queries.sql`.
+    BEFORE_REGISTER_WORKER = "before_register_worker"
+    AFTER_REGISTER_WORKER = "after_register_worker"
+    BEFORE_WORKER_DEAD = "before_worker_dead"
+    AFTER_WORKER_DEAD = "after_worker_dead"
+    BEFORE_SWEPT = "before_swept"
+    AFTER_SWEPT = "after_swept"
+    BEFORE_TIDY = "before_tidy"
+    AFTER_TIDY = "after_tidy"
+    BEFORE_DUE = "before_due"
+    AFTER_DUE = "after_due"
     BEFORE_SETTLE = "before_settle"
     AFTER_SETTLE = "after_settle"
+    BEFORE_START_RUN = "before_start_run"
+    AFTER_START_RUN = "after_start_run"
+    BEFORE_ACQUIRE_LEASE = "before_acquire_lease"
+    AFTER_ACQUIRE_LEASE = "after_acquire_lease"
+    BEFORE_CARRY_VERSION = "before_carry_version"
+    AFTER_CARRY_VERSION = "after_carry_version"
+    BEFORE_HEARTBEAT = "before_heartbeat"
+    AFTER_HEARTBEAT = "after_heartbeat"
+    BEFORE_NEW_THREAD = "before_new_thread"
+    AFTER_NEW_THREAD = "after_new_thread"
+    BEFORE_RELEASE_RUN = "before_release_run"
+    AFTER_RELEASE_RUN = "after_release_run"
+    BEFORE_STORE_PLAN = "before_store_plan"
+    AFTER_STORE_PLAN = "after_store_plan"
+    BEFORE_STORE_COHORT = "before_store_cohort"
+    AFTER_STORE_COHORT = "after_store_cohort"
+    BEFORE_STORE_STATEMENTS = "before_store_statements"
+    AFTER_STORE_STATEMENTS = "after_store_statements"
+    BEFORE_STORE_PROPOSALS = "before_store_proposals"
+    AFTER_STORE_PROPOSALS = "after_store_proposals"
+    BEFORE_STORE_RESULTS = "before_store_results"
+    AFTER_STORE_RESULTS = "after_store_results"
+    BEFORE_REOPEN_STALE = "before_reopen_stale"
+    AFTER_REOPEN_STALE = "after_reopen_stale"
+    BEFORE_PROPOSE = "before_propose"
+    AFTER_PROPOSE = "after_propose"
+    BEFORE_RESOLVE_PROPOSALS = "before_resolve_proposals"
+    AFTER_RESOLVE_PROPOSALS = "after_resolve_proposals"
+    BEFORE_JUDGE = "before_judge"
+    AFTER_JUDGE = "after_judge"
+    BEFORE_POLICY_SILENT = "before_policy_silent"
+    AFTER_POLICY_SILENT = "after_policy_silent"
+    BEFORE_CLOSE_PENDING = "before_close_pending"
+    AFTER_CLOSE_PENDING = "after_close_pending"
+    BEFORE_ASK_APPROVALS = "before_ask_approvals"
+    AFTER_ASK_APPROVALS = "after_ask_approvals"
+    BEFORE_START_HOLDS = "before_start_holds"
+    AFTER_START_HOLDS = "after_start_holds"
+    BEFORE_CLAIM = "before_claim"
+    AFTER_CLAIM = "after_claim"
+    BEFORE_MAY_SEND = "before_may_send"
+    AFTER_MAY_SEND = "after_may_send"
+    BEFORE_RECORD = "before_record"
+    AFTER_RECORD = "after_record"
+    BEFORE_UNSEND = "before_unsend"
+    AFTER_UNSEND = "after_unsend"
+    BEFORE_RECEIVER_SILENT = "before_receiver_silent"
+    AFTER_RECEIVER_SILENT = "after_receiver_silent"
+    BEFORE_CLEAR_GATES = "before_clear_gates"
+    AFTER_CLEAR_GATES = "after_clear_gates"
+    BEFORE_MINT_TOKEN = "before_mint_token"  # noqa: S105 - the name of a point
+    AFTER_MINT_TOKEN = "after_mint_token"  # noqa: S105 - the name of a point
+    BEFORE_REVOKE_TOKEN = "before_revoke_token"  # noqa: S105 - the name of a point
+    AFTER_REVOKE_TOKEN = "after_revoke_token"  # noqa: S105 - the name of a point
+    BEFORE_GRANT_MANDATE = "before_grant_mandate"
+    AFTER_GRANT_MANDATE = "after_grant_mandate"
+    BEFORE_REVOKE_MANDATE = "before_revoke_mandate"
+    AFTER_REVOKE_MANDATE = "after_revoke_mandate"
+    BEFORE_DECIDE = "before_decide"
+    AFTER_DECIDE = "after_decide"
+    BEFORE_STOP = "before_stop"
+    AFTER_STOP = "after_stop"
+    BEFORE_LIFT = "before_lift"
+    AFTER_LIFT = "after_lift"
+    BEFORE_CANCEL_HOLDS = "before_cancel_holds"
+    AFTER_CANCEL_HOLDS = "after_cancel_holds"
+    BEFORE_ADVANCE_CLOCK = "before_advance_clock"
+    AFTER_ADVANCE_CLOCK = "after_advance_clock"
+    BEFORE_RECEIVE_EVENT = "before_receive_event"
+    AFTER_RECEIVE_EVENT = "after_receive_event"
+    BEFORE_COUNT_REFUSED_EVENTS = "before_count_refused_events"
+    AFTER_COUNT_REFUSED_EVENTS = "after_count_refused_events"
 
 
 Reach = Callable[[FaultPoint], Awaitable[None]]
@@ -28,6 +131,14 @@ Reach = Callable[[FaultPoint], Awaitable[None]]
 
 async def inert(point: FaultPoint) -> None:
     """The default of every fault hook: nothing happens."""
+
+
+POINTS: dict[str, tuple[FaultPoint, FaultPoint]] = {
+    point.value.removeprefix("before_"): (point, FaultPoint(point.value.replace("before_", "after_", 1)))
+    for point in FaultPoint
+    if point.value.startswith("before_")
+}
+"""By act: the point before it and the one after it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def boot_seconds() -> float:
 
 
 class Runner:
-    """Sends and verifies for one process. `reach` is a fault hook for tests, `send_seconds` as SEND_SECONDS."""
+    """Sends and verifies for one process. `reach` is a fault hook around its calls; `send_seconds` as SEND_SECONDS."""
 
     def __init__(
         self,
@@ -104,16 +104,16 @@ class Runner:
         """Revalidate, claim, send and record one batch of at most 100. Snapshots that differ are returned as stale."""
         sent = Sent()
         read_at = await self._ledger.now()
+        await self._reach(FaultPoint.BEFORE_SNAPSHOT)
         snapshots = await self._snapshots(operations, sent)
+        await self._reach(FaultPoint.AFTER_SNAPSHOT)
         fresh = [o for o in operations if o.id in snapshots and self._still_true(o, snapshots[o.id], sent)]
         if not fresh:
             return sent
-        await self._reach(FaultPoint.BEFORE_CLAIM)
         began = boot_seconds()
         claims = await self._ledger.claim(
             lease, [o.id for o in fresh], read_at, self._send_seconds, self._terms
         )
-        await self._reach(FaultPoint.AFTER_CLAIM)
         sent.refused |= {c.operation_id: c.refused for c in claims if c.refused is not None}
         by_id = {o.id: o for o in fresh}
         groups: dict[str, list[Claimed]] = defaultdict(list)
@@ -133,12 +133,12 @@ class Runner:
         for item in due:
             by_tool[item.tool].append(item)
         settlements: list[Settlement] = []
+        await self._reach(FaultPoint.BEFORE_VERIFY)
         for tool, items in by_tool.items():
             settlements += await self._judge(tool, items)
-        await self._reach(FaultPoint.BEFORE_SETTLE)
+        await self._reach(FaultPoint.AFTER_VERIFY)
         if settlements:
             await self._ledger.settle(settlements)
-        await self._reach(FaultPoint.AFTER_SETTLE)
         return len(due)
 
     async def _snapshots(self, operations: Sequence[Operation], sent: Sent) -> dict[int, Snapshot]:
@@ -187,7 +187,6 @@ class Runner:
                 receipts = await self._send_group(tool, group, allowed, batch)
                 await self._reach(FaultPoint.AFTER_SEND)
                 await self._ledger.record(receipts)
-                await self._reach(FaultPoint.AFTER_RECORD)
         finally:
             # What was claimed and certainly not begun goes back, also when this worker is asked to end.
             if waiting:
