@@ -1,0 +1,331 @@
+"""One row's story, told by one process from wherever the last one left it: grant, run, approve, send, settle.
+
+It plays the worker and the people, whose commands are processes too. Everything that it does next follows from the
+ledger, so whoever carries on needs no word from whoever died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from remit.checkpoints import Sweep
+from remit.checkpoints.database import json as jsonb
+from remit.graph import Deps, Driver, RunEnd
+from remit.graph.driver import LEASE_SECONDS
+from remit.graph.model import Call, Reply
+from remit.sandbox import dump
+from remit.sandbox.client import Control
+from remit.tools.errors import LeaseLost, NoAnswer, Refused
+from remit.tools.mandates import Mandate
+from remit.tools.ports import FaultPoint
+from remit.tools.questions import Answer, Decision, Obligations, Question, Reason
+from remit.tools.states import Verdict
+from tests.fixtures import ASK_FINANCE, HOUR, Bench, Tokens, eventually, opened_bench
+from tests.matrix.company import STEP, mandate_for, matrix_catalogue
+from tests.matrix.rows import Kind, Trouble
+
+SECONDS = 60.0
+"""For one whole story; a few seconds are usual, and what hangs longer is a fault."""
+
+_LIVE = "SELECT * FROM remit.standing WHERE key = %s ORDER BY revision DESC LIMIT 1"
+_RUNS = "SELECT id FROM remit.runs WHERE purpose = %s AND ended_at IS NULL ORDER BY created_at"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What one process is to do, where everything is, and at which point it gives itself which signal."""
+
+    app_url: str
+    home: str
+    urls: dict[str, str]
+    credentials: dict[str, str]
+    tokens: dict[str, str]
+    purpose: str
+    kind: str
+    subject: str
+    arguments: dict[str, Any]
+    trouble: str
+    point: str = ""
+    signal: int = 0
+    lease_seconds: float = LEASE_SECONDS
+    send_seconds: float = 8.0
+
+    @property
+    def key(self) -> str:
+        return f"{self.purpose}/{STEP}/{self.subject}/1"
+
+    def text(self) -> str:
+        return json.dumps(asdict(self))
+
+
+class Hook:
+    """The fault hook: one signal at one point, and the wish to end where the row's trouble is that."""
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._asked = False
+        self.reached: set[FaultPoint] = set()
+        self.driving: asyncio.Task[RunEnd] | None = None
+
+    async def reach(self, point: FaultPoint) -> None:
+        first = point not in self.reached
+        self.reached.add(point)
+        if first and point.value == self._order.point:
+            os.kill(os.getpid(), self._order.signal)
+        ends = self._order.trouble == Trouble.ASKED_TO_END and point is FaultPoint.BEFORE_MAY_SEND
+        if ends and self.driving is not None and not self._asked:
+            self._asked = True
+            self.driving.cancel()
+            await asyncio.Event().wait()
+
+
+class Truthful:
+    """A model that proposes the one action until the evidence says that it is completed, and then says so."""
+
+    name = "truthful"
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    async def plan(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> Reply:
+        number = sum(message["role"] == "assistant" for message in messages) + 1
+        if '"COMPLETED": 1' in messages[-1]["content"]:
+            said = [{"text": "It is done.", "step": STEP, "count": 1}]
+            return Reply("", (Call(f"c-{number}", "finish", json.dumps({"statements": said})),), 10)
+        wanted = {"subject": self._order.subject, **self._order.arguments}
+        calls = (
+            Call(f"r-{number}", "read_account", json.dumps({"subject": self._order.subject})),
+            Call(f"c-{number}", self._order.kind, json.dumps(wanted)),
+        )
+        return Reply("", calls, 10)
+
+
+class Asking:
+    """A policy that has a person asked about everything, and gives no answer at first where that is the trouble."""
+
+    revision = "matrix"
+
+    def __init__(self, order: Order) -> None:
+        self._silent = 2 if order.trouble == Trouble.SILENT_POLICY else 0
+        held = {"hold_seconds": 2 if order.trouble == Trouble.HELD else 0}
+        self._obligations = Obligations.model_validate_json(json.dumps({**ASK_FINANCE, **held}))
+
+    async def ask(self, question: Question) -> Answer:
+        if self._silent > 0:
+            self._silent -= 1
+            raise NoAnswer("Policy gave no answer. Ask again.", code="policy_unreachable")
+        reasons = (Reason(code="matrix_asks"),)
+        decisions = tuple(
+            Decision(id=e.id, verdict=Verdict.NEEDS_APPROVAL, reasons=reasons, obligations=self._obligations)
+            for e in question.evaluations
+        )
+        return Answer(decisions=decisions, engine="matrix", revision=self.revision, decision_id="matrix")
+
+    async def check(self) -> None:
+        """It could be asked."""
+
+
+class Story:
+    """The worker and the people of one row."""
+
+    def __init__(self, order: Order, bench: Bench, control: Control, hook: Hook) -> None:
+        self._order = order
+        self._bench = bench
+        self._control = control
+        self._hook = hook
+        self._tokens = Tokens(**order.tokens)
+        self._done: set[str] = set()
+        deps = Deps(
+            database=bench.database,
+            ledger=bench.ledger,
+            catalogue=bench.catalogue,
+            transport=bench.transport,
+            runner=bench.runner,
+            policy=Asking(order),
+            model=Truthful(order),
+        )
+        self._driver = Driver(deps, bench.worker, order.lease_seconds)
+        self._sweep = Sweep(bench.database, bench.runner, bench.worker)
+
+    async def told(self) -> None:
+        """Until the operation is settled and its run has ended, or a case leaves both to a person."""
+        await self._tokens_come_and_go()
+
+        async def turned() -> bool:
+            over = await self._over()
+            if not over:
+                await self._turn()
+            return over
+
+        await eventually(turned, SECONDS)
+        await self._event_comes()
+
+    async def _over(self) -> bool:
+        live = await self._live()
+        if live is None or (live["state"] != "SETTLED" and not await self._case(live)):
+            return False
+        return not await self._bench.sql(_RUNS, self._order.purpose) or bool(await self._case(live))
+
+    async def _live(self) -> dict[str, Any] | None:
+        rows = await self._bench.sql(_LIVE, self._order.key)
+        return rows[0] if rows else None
+
+    async def _case(self, live: dict[str, Any]) -> list[dict[str, Any]]:
+        return await self._bench.sql(
+            "SELECT id FROM remit.cases WHERE operation_id = %s AND closed_at IS NULL", live["id"]
+        )
+
+    async def _turn(self) -> None:
+        """One step of everybody: people say what remains to be said, then the worker does what it can."""
+        try:
+            run = await self._run()
+            await self._lifted(run)
+            await self._decided(run)
+            await self._sweep.once(run)
+            await self._driven(run)
+            await self._event_comes()
+        except Refused:
+            # Somebody else was first, which the next turn sees.
+            return
+
+    async def _run(self) -> str:
+        found = await self._bench.sql(_RUNS, self._order.purpose)
+        if found:
+            return str(found[0]["id"])
+        old = self._once("deployed", Trouble.DEPLOYED)
+        mandate = await self._granted()
+        run = await self._driver.start(self._tokens.support_manager, mandate.hash)
+        if old:
+            run = await self._bench.started(self._tokens, mandate)
+        return run
+
+    async def _granted(self) -> Mandate:
+        revoked = await self._bench.sql(
+            "SELECT hash FROM remit.mandates WHERE purpose = %s AND revoked_at IS NOT NULL",
+            self._order.purpose,
+        )
+        why = "It is wanted again." if revoked else "It is wanted."
+        mandate = mandate_for(Kind(self._order.kind), self._order.purpose, self._order.subject, why)
+        secret = self._tokens.support_manager
+        await self._bench.people.grant(secret, mandate.hash, mandate.document(), [self._order.subject])
+        return mandate
+
+    async def _lifted(self, run: str) -> None:
+        orders = await self._bench.sql(
+            "SELECT id FROM remit.orders WHERE value = %s AND lifted_at IS NULL", run
+        )
+        for order in orders:
+            await self._bench.people.lift(self._tokens.support_manager, order["id"])
+
+    async def _decided(self, run: str) -> None:
+        """The finance lead grants what is asked; then comes the trouble that follows an approval."""
+        asked = [a for a in await self._bench.database.rows("approvals", which=None) if a["run_id"] == run]
+        for one in asked:
+            await self._bench.people.decide(
+                self._tokens.finance_lead, one["id"], one["set_hash"], grant=True, rationale="seen"
+            )
+        live = await self._live()
+        if live is not None and live["state"] == "PENDING" and live["obstacle"] in {"ready", "hold"}:
+            await self._trouble(run, live)
+
+    async def _trouble(self, run: str, live: dict[str, Any]) -> None:
+        first = live["revision"] == 1
+        if first and self._once("stop", Trouble.STOPPED):
+            await self._bench.people.stop(self._tokens.support_manager, "run", run, "a look first")
+            await self._lifted(run)
+        elif first and self._once("revoke", Trouble.REVOKED):
+            await self._bench.people.revoke_mandate(self._tokens.support_manager, live["mandate_hash"])
+        elif first and self._once("change", Trouble.CHANGED_PREMISES):
+            customer = self._order.subject.partition(":")[2]
+            (plan,) = {row["plan"] for row in dump(self._bench.home)["accounts"] if row["id"] == customer}
+            other = {"basic": "standard", "standard": "premium", "premium": "basic"}[plan]
+            await self._control.edit(customer, {"plan": other})
+        elif first and self._once("down", Trouble.SILENT_RECEIVER):
+            match: dict[str, object] = {"ids": self._order.subject.partition(":")[2]}
+            await self._control.add_fault("accounts", "error_before", "POST /accounts/batch", match=match)
+        elif live["hold_until"] is not None:
+            await self._held(live)
+
+    async def _held(self, live: dict[str, Any]) -> None:
+        if live["revision"] == 1:
+            await self._bench.people.cancel_holds(self._tokens.support_manager, [live["id"]])
+        elif live["obstacle"] == "hold":
+            await self._bench.database.rows("advance_clock", seconds=3.0)
+
+    def _once(self, what: str, trouble: Trouble) -> bool:
+        """True the first time in this process, and only in rows of this trouble."""
+        mine = self._order.trouble == trouble and what not in self._done
+        self._done.add(what)
+        return mine
+
+    async def _driven(self, run: str) -> None:
+        """Drives the run where that moves something; who else has it is waited for."""
+        row = await self._bench.database.row("run", run=run)
+        assert row is not None
+        silent = {"policy", "receiver", "model"} & set(row["waits"])
+        begun = row["token"] > 0
+        if begun and not silent and not await self._bench.database.value("run_ready", run=run):
+            return
+        if self._once("slow", Trouble.SLOW_READ):
+            match: dict[str, object] = {"id": self._order.subject.partition(":")[2]}
+            await self._control.add_fault("accounts", "delay", "GET /accounts/{id}", match=match, seconds=0.8)
+        self._hook.driving = asyncio.ensure_future(self._driver.drive(run, by_person=bool(silent)))
+        try:
+            with suppress(LeaseLost):
+                await asyncio.wait({self._hook.driving})
+                self._hook.driving.result()
+        except asyncio.CancelledError:
+            if not self._hook.driving.cancelled():
+                raise
+
+    async def _tokens_come_and_go(self) -> None:
+        if self._order.trouble == Trouble.TOKENS:
+            administrator = self._tokens.administrator
+            id_, _, _ = await self._bench.people.mint(
+                administrator, self._order.purpose, "finance_lead", HOUR
+            )
+            await self._bench.people.revoke_token(administrator, id_)
+
+    async def _event_comes(self) -> None:
+        """The receiver tells of the effect, and somebody else tries to: as soon as something may have been sent."""
+        live = await self._live()
+        if live is None or live["attempts"] == 0 or not self._once("event", Trouble.EVENTS):
+            return
+        database, reference = self._bench.database, f"{self._bench.ledger.installation}:{live['key']}"
+        told = {"type": "effect.happened", "reference": reference, "at": datetime.now(UTC)}
+        await database.rows("receive_event", receiver="company", id=live["key"], **told)
+        refused = [{"receiver": "company", "code": "signature", "count": 1}]
+        await database.rows("count_refused_events", rows=jsonb(refused))
+
+
+async def tell(order: Order) -> set[FaultPoint]:
+    """One process's part of the story, to its end. Returns the points that it passed."""
+    hook = Hook(order)
+    async with (
+        asyncio.timeout(SECONDS),
+        opened_bench(
+            order.app_url,
+            Path(order.home),
+            order.urls,
+            order.credentials,
+            catalogue=matrix_catalogue(),
+            reach=hook.reach,
+            send_seconds=order.send_seconds,
+        ) as bench,
+        Control(order.urls, order.credentials) as control,
+    ):
+        await Story(order, bench, control, hook).told()
+    return hook.reached
+
+
+def carried_on(order: Order) -> Order:
+    """The order of the process that takes over: no signal, the usual lease."""
+    return replace(order, point="", signal=0, lease_seconds=LEASE_SECONDS, send_seconds=8.0)
