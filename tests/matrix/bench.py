@@ -7,7 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from remit.sandbox.worlds import World, running_world
 from remit.tools.actions import reference
 from tests.fixtures import Bench, Tokens, mint_tokens, opened_bench
 from tests.matrix.company import arrange, before, count, matrix_catalogue
-from tests.matrix.rows import Kind, Row, Signal
+from tests.matrix.rows import Kind, Party, Row, Signal
 from tests.matrix.story import Order, carried_on
 from tests.matrix.workers import Forked, Workers, forking
 
@@ -34,9 +34,9 @@ _BRIEF = 1.5
 """Seconds of lease and of the window to send in of a worker that is going to be suspended."""
 
 _ROWS = """
-SELECT s.id, s.revision, s.state, s.closed, s.fact, s.version, s.attempts, s.tool,
+SELECT s.id, s.key, s.revision, s.state, s.closed, s.fact, s.version, s.attempts, s.tool,
        array(SELECT c.code FROM remit.cases c WHERE c.operation_id = s.id AND c.closed_at IS NULL) AS cases
-FROM remit.standing s WHERE s.purpose = %s ORDER BY s.revision"""
+FROM remit.standing s WHERE s.purpose = %s ORDER BY s.key, s.revision"""
 
 
 @dataclass
@@ -67,101 +67,109 @@ class Matrix:
     app_url: str
     tally: Tally = field(default_factory=Tally)
 
-    async def run(self, rows: Sequence[Row]) -> Tally:
-        """All rows, `AT_ONCE` at a time. Rows that are wrong are told of in the tally, and keep no other from running."""
+    async def run(self, parties: Sequence[Party]) -> Tally:
+        """All of them, `AT_ONCE` at a time. What is wrong is told of in the tally, and keeps no other from running."""
         places = asyncio.Semaphore(AT_ONCE)
 
-        async def one(number: int, row: Row) -> None:
+        async def one(number: int, party: Party) -> None:
             async with places:
                 try:
-                    await self.row(number, row)
+                    await self.party(number, party)
                 except (AssertionError, TimeoutError) as error:
-                    self.tally.wrong.append(f"{row}: {type(error).__name__} {error}")
+                    named = "; ".join(str(row) for row in party)
+                    self.tally.wrong.append(f"{named}: {type(error).__name__} {error}")
 
         async with asyncio.TaskGroup() as group:
-            for number, row in enumerate(rows, start=1):
-                group.create_task(one(number, row))
+            for number, party in enumerate(parties, start=1):
+                group.create_task(one(number, party))
         return self.tally
 
-    async def row(self, number: int, row: Row) -> None:
+    async def party(self, number: int, party: Party) -> None:
         """A worker meets its signal, another one carries on, and the records are compared with the ledger."""
-        order = await self._order(number, row)
-        suspends = row.signal is Signal.SUSPENDED
+        order = await self._order(number, party)
+        suspends = party[0].signal is Signal.SUSPENDED
         victim = await self.workers.run(order, or_stop=suspends)
         assert victim.stopped if suspends else victim.code == -signal.SIGKILL, f"it met no signal: {victim}"
         successor = await self.workers.run(carried_on(order))
         assert successor.code == 0, f"nobody could carry on: {successor}"
-        self.tally.rows += 1
         if suspends:
             self.tally.suspensions += 1
             await self._wake(order, victim)
         else:
             self.tally.kills += 1
-        self._judge(row, await self._standing(order), self._effects(row.kind, order))
+        await self._judge(party, order)
 
-    async def passed(self, row: Row, number: int) -> set[str]:
-        """The points that a worker passes whom nothing happens to, after the row was judged like any other."""
-        order = carried_on(await self._order(number, row))
-        worker = await self.workers.run(order)
+    async def undisturbed(self, number: int, party: Party) -> set[str]:
+        """The points that a worker passes whom nothing happens to; its rows are judged like any other."""
+        order = await self._order(number, party)
+        worker = await self.workers.run(carried_on(order))
         assert worker.code == 0, f"it did not come to its end: {worker}"
-        self._judge(row, await self._standing(order), self._effects(row.kind, order))
+        await self._judge(party, order)
         return set(worker.points)
 
-    async def _order(self, number: int, row: Row) -> Order:
-        customer, purpose = CUSTOMERS[number % len(CUSTOMERS)], f"row-{number}"
-        arguments = await before(self.world, row.kind, purpose, customer)
-        await arrange(self.world, row.kind, row.weather, customer, arguments)
-        brief = {"lease_seconds": _BRIEF, "send_seconds": _BRIEF} if row.signal is Signal.SUSPENDED else {}
-        if row.act == "heartbeat":
-            brief = {"lease_seconds": _BRIEF}
-        return Order(
+    async def _order(self, number: int, party: Party) -> Order:
+        customer, purpose, first = CUSTOMERS[number % len(CUSTOMERS)], f"row-{number}", party[0]
+        wanted = {}
+        for row in party:
+            wanted[row.kind.value] = arguments = await before(self.world, row.kind, purpose, customer)
+            await arrange(self.world, row.kind, row.weather, customer, arguments)
+        order = Order(
             app_url=self.app_url,
             home=str(self.world.home),
             urls=self.world.urls,
             credentials=self.world.credentials,
             tokens={name: getattr(self.tokens, name) for name in self.tokens.__dataclass_fields__},
             purpose=purpose,
-            kind=row.kind.value,
             subject=f"customer:{customer}",
-            arguments=arguments,
-            trouble=row.trouble.value,
-            point=row.point.value,
-            signal=_SIGNALS[row.signal].value,
-            **brief,
+            wanted=wanted,
+            trouble=first.trouble.value,
+            point=first.point.value,
+            armed_by=first.armed_by or "",
+            signal=_SIGNALS[first.signal].value,
         )
+        if first.act == "heartbeat":
+            return replace(order, lease_seconds=_BRIEF)
+        if first.signal is Signal.SUSPENDED:
+            return replace(order, lease_seconds=_BRIEF, send_seconds=_BRIEF)
+        return order
 
     async def _standing(self, order: Order) -> list[dict[str, Any]]:
         return await self.bench.sql(_ROWS, order.purpose)
 
-    def _effects(self, kind: Kind, order: Order) -> int:
-        return count(dump(self.world.home), kind, reference(self.bench.ledger.installation, order.key))
+    def _effects(self, order: Order) -> dict[Kind, int]:
+        records, installation = dump(self.world.home), self.bench.ledger.installation
+        return {kind: count(records, kind, reference(installation, order.key(kind))) for kind in order.kinds}
 
     async def _wake(self, order: Order, victim: Forked) -> None:
         """Awake, it comes to its end by itself; what was settled is not touched, and nothing is sent a second time."""
-        kind = Kind(order.kind)
-        rows, effects = await self._standing(order), self._effects(kind, order)
+        rows, effects = await self._standing(order), self._effects(order)
         victim.wake()
         await self.workers.ended(victim)
         assert victim.code == 0, f"awake, it did not come to its end: {victim}"
-        after = await self._standing(order)
-        assert self._effects(kind, order) == effects, "awake, it had an effect"
-        if rows[-1]["state"] == "SETTLED":
-            assert after == rows, f"awake, it moved something: {rows} {after}"
+        assert self._effects(order) == effects, "awake, it had an effect"
+        after = {row["id"]: row for row in await self._standing(order)}
+        moved = [row for row in rows if row["state"] == "SETTLED" and after[row["id"]] != row]
+        assert not moved, f"awake, it moved something: {moved}"
 
-    def _judge(self, row: Row, operations: Sequence[dict[str, Any]], effects: int) -> None:
-        """Exactly one effect that the ledger knows as completed; or, where nobody can know, a case and no second one."""
-        *earlier, live = operations
-        assert all(o["state"] == "CLOSED" for o in earlier), f"two revisions live: {operations}"
-        assert effects <= 1, f"{effects} effects: {operations}"
-        fact, cases = live["fact"], live["cases"]
-        if row.signal is Signal.SUSPENDED and cases == ["sender_alive"]:
+    async def _judge(self, party: Party, order: Order) -> None:
+        operations, effects = await self._standing(order), self._effects(order)
+        for row in party:
+            mine = [one for one in operations if one["key"] == order.key(row.kind)]
+            self.tally.rows += 1
+            self.tally.outcomes[self._outcome(row, mine, effects[row.kind])] += 1
+
+    def _outcome(self, row: Row, revisions: Sequence[dict[str, Any]], effects: int) -> str:
+        """One effect that the ledger knows as completed; or, where nobody can know, a case and no second one."""
+        *earlier, live = revisions
+        assert all(one["state"] == "CLOSED" for one in earlier), f"two live revisions: {revisions}"
+        told = f"{row.kind}: {effects} effects, {revisions}"
+        if row.signal is Signal.SUSPENDED and live["cases"] == ["sender_alive"]:
             contract = self.bench.catalogue.write(live["tool"]).contract
-            assert not contract.receiver_enforces_key, f"an enforced key is enough to go on: {operations}"
-            assert (fact, effects) in {("UNKNOWN", 0), ("NOT_SENT", 0)}, f"{effects} effects: {operations}"
-            self.tally.outcomes["no effect, with a case: an earlier sender lived"] += 1
-            return
-        assert (fact, effects, cases) == ("COMPLETED", 1, []), f"{effects} effects: {operations}"
-        self.tally.outcomes["one effect, settled"] += 1
+            assert not contract.receiver_enforces_key, f"an enforced key is enough to go on: {told}"
+            assert (live["fact"], effects) in {("UNKNOWN", 0), ("NOT_SENT", 0)}, told
+            return "no effect, and a case: the sender lived"
+        assert (live["fact"], effects, live["cases"]) == ("COMPLETED", 1, []), told
+        return "one effect, completed"
 
 
 @asynccontextmanager

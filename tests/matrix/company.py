@@ -1,8 +1,9 @@
-"""What one row of the matrix is about: the wanted effect, what was there before, and what the company's records show."""
+"""What one row of the matrix is about: the wanted effect, what was there before, and what the records show."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, cached_property
 from typing import Any
 
 from remit.sandbox.worlds import World
@@ -16,23 +17,21 @@ from tests.fixtures import AGENT
 from tests.matrix.rows import Kind, Weather
 
 AMOUNT: dict[str, Json] = {"amount_minor": 1000, "currency": "USD"}
-STEP = "act"
 _MONEY = Money(amount_minor=1000, currency="USD")
 
-_STEPS: dict[Kind, Step] = {
-    Kind.CREDIT: Step(name=STEP, effect="credit.issue", exactly=_MONEY),
-    Kind.LEGACY: Step(name=STEP, effect="credit.issue", exactly=_MONEY),
-    Kind.NOTE: Step(name=STEP, effect="account.annotate", fields=("notes",)),
-    Kind.MAIL: Step(
-        name=STEP,
-        effect="email.send",
-        template="one_time_credit",
-        promise="one_time_credit",
-        announces=_MONEY,
-    ),
-    Kind.REVERSAL: Step(name=STEP, effect="credit.reverse", exactly=_MONEY),
-    Kind.REMOVAL: Step(name=STEP, effect="account.unannotate"),
-    Kind.CORRECTION: Step(name=STEP, effect="email.correct"),
+_EFFECTS: dict[Kind, dict[str, Any]] = {
+    Kind.CREDIT: {"effect": "credit.issue", "exactly": _MONEY},
+    Kind.LEGACY: {"effect": "credit.issue", "exactly": _MONEY},
+    Kind.NOTE: {"effect": "account.annotate", "fields": ("notes",)},
+    Kind.MAIL: {
+        "effect": "email.send",
+        "template": "one_time_credit",
+        "promise": "one_time_credit",
+        "announces": _MONEY,
+    },
+    Kind.REVERSAL: {"effect": "credit.reverse", "exactly": _MONEY},
+    Kind.REMOVAL: {"effect": "account.unannotate"},
+    Kind.CORRECTION: {"effect": "email.correct"},
 }
 
 CALLS: dict[Kind, tuple[str, str]] = {
@@ -90,16 +89,29 @@ class MatrixCatalogue(Catalogue):
     def for_agents(self) -> list[WriteTool]:
         return self.writes()
 
+    def openai_tools(self) -> list[dict[str, Json]]:
+        return self._told
 
+    @cached_property
+    def _told(self) -> list[dict[str, Json]]:
+        return super().openai_tools()
+
+
+@cache
 def matrix_catalogue(*, timeout: float = 2.0, visible_within: float = 0.3) -> MatrixCatalogue:
-    """Long enough for a slow machine: a call that times out is verified, and only costs time."""
+    """Long enough for a slow machine: a call that times out is verified, and only costs time. One per process."""
     usual = credit_catalogue()
     writes = [_Watchful.of(tool, timeout, visible_within) for tool in usual.writes()]
     return MatrixCatalogue(writes=writes, reads=usual.reads())
 
 
-def mandate_for(kind: Kind, purpose: str, subject: str, why: str = "It is wanted.") -> Mandate:
-    """A mandate over one step of one subject."""
+def step_of(kind: Kind) -> str:
+    """The step of the mandate that wants this kind of effect."""
+    return kind.name.lower()
+
+
+def mandate_for(kinds: Sequence[Kind], purpose: str, subject: str, why: str = "It is wanted.") -> Mandate:
+    """A mandate over one subject, with a step for each kind."""
     return Mandate(
         purpose=purpose,
         why=why,
@@ -107,7 +119,7 @@ def mandate_for(kind: Kind, purpose: str, subject: str, why: str = "It is wanted
         who=Who(subjects=(subject,), at_most=1),
         valid_from=0,
         valid_until=4_000_000_000,
-        steps=(_STEPS[kind],),
+        steps=tuple(Step(name=step_of(kind), **_EFFECTS[kind]) for kind in kinds),
         never=(),
         ask_above=AskAbove(),
         limits=(),

@@ -8,14 +8,17 @@ No event loop, thread or connection exists before the fork.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
+import selectors
 import signal
 import sys
 import traceback
 from typing import Any
 
 from remit.checkpoints.database import queries
+from tests.matrix.company import matrix_catalogue
 from tests.matrix.story import Order, tell
 
 
@@ -61,10 +64,11 @@ def _work(order: Order, writing: int) -> None:
     try:
         points = asyncio.run(tell(order))
         os.write(writing, " ".join(points).encode())
-    except BaseException:
+        os._exit(0)
+    finally:
+        # Whatever it was: a fork never returns into the loop of the server.
         traceback.print_exc()
         os._exit(1)
-    os._exit(0)
 
 
 def _say(line: dict[str, Any]) -> None:
@@ -72,10 +76,15 @@ def _say(line: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    import selectors
-
+def warm() -> None:
+    """What every worker needs and none changes, made once."""
     queries()
+    matrix_catalogue().openai_tools()
+    gc.freeze()
+
+
+def main() -> None:
+    warm()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     os.set_blocking(woken, False)

@@ -1,21 +1,22 @@
-"""The crash matrix as data: every act of the closed enum × kind of effect × signal × what the company does meanwhile.
+"""The crash matrix as data: act by kind of effect by signal by what the company does meanwhile.
 
-An act is a commit or a call: the pair of fault points around it. There is no list of exceptions: an act that an ordinary
-day does not bring about names the trouble that does, and each trouble is possible with each kind of effect.
+An act is a commit or a call: the pair of fault points around it, every one of the closed enum. There is no list of
+exceptions: an act that an ordinary day does not bring about names the trouble that does, for each kind of effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
+from itertools import combinations, product
 
 from remit.tools.ports import POINTS, FaultPoint
 
 
 class Kind(StrEnum):
-    """The kinds of effect: all writing tools of the catalogue, both paths of one effect and the undo tools among them."""
+    """The kinds of effect: every writing tool, both paths of a credit and the undo tools among them."""
 
     CREDIT = "issue_credit"
     LEGACY = "issue_credit_legacy"
@@ -82,6 +83,24 @@ TROUBLES: dict[str, Trouble] = {
 """By act, where an ordinary day does not reach it."""
 
 
+_AFTER_A_SEND = frozenset(
+    {"checkpoint", "due", "release_run", "start_holds", "swept", "tidy", "verify", "writes"}
+)
+"""Acts that recur: the signal comes when something has been sent already, where more is at stake."""
+
+_ONE_BY_ONE = frozenset(
+    {"confirm", "may_send", "premises", "receiver_silent", "record", "send", "snapshot", "unsend"}
+)
+"""Acts that are done tool by tool: only the first tool's would meet the signal, so each kind has its own worker."""
+
+_TOGETHER = (
+    (Kind.CREDIT, Kind.NOTE, Kind.MAIL),
+    (Kind.LEGACY, Kind.REMOVAL),
+    (Kind.REVERSAL, Kind.CORRECTION),
+)
+"""Kinds that one worker has as its business at once, where an act is one statement for all of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row: a worker meets its signal at an act while one operation of this kind is its business."""
@@ -98,6 +117,11 @@ class Row:
         return after if self.signal is Signal.KILLED_AFTER else before
 
     @property
+    def armed_by(self) -> FaultPoint | None:
+        """What has to be passed before the signal is met."""
+        return FaultPoint.AFTER_SEND if self.act in _AFTER_A_SEND else None
+
+    @property
     def trouble(self) -> Trouble:
         return TROUBLES.get(self.act, Trouble.NONE)
 
@@ -107,44 +131,44 @@ class Row:
 
 DIMENSIONS: tuple[tuple[str, ...], ...] = (tuple(POINTS), tuple(Kind), tuple(Signal), tuple(Weather))
 
+Party = list[Row]
+"""The rows of one worker: the same act and signal, kinds that do not stand in each other's way."""
 
-def full() -> list[Row]:
+
+def full() -> list[Party]:
     """Every combination."""
-    return [_row(values) for values in product(*DIMENSIONS)]
+    return [
+        [Row(act, kind, signal, weather) for kind in kinds]
+        for act in POINTS
+        for kinds in _parties(act)
+        for signal, weather in product(Signal, Weather)
+    ]
 
 
-def pairwise() -> list[Row]:
-    """A few of them, in which each pair of values of any two dimensions stands together at least once."""
-    return [_row(values) for values in covering(DIMENSIONS)]
+def pairwise() -> list[Party]:
+    """A few of them, the same each time: any two values of any two dimensions stand together in at least one row."""
+    met: Counter[frozenset[str]] = Counter()
+    parties: list[Party] = []
+    for act in POINTS:
+        for kinds in _parties(act):
+            signal = min(Signal, key=lambda choice: _rarity(met, choice, [act], kinds))
+            party: Party = []
+            for kind in kinds:
+                weather = min(Weather, key=lambda choice: _rarity(met, choice, [act], [kind, signal]))
+                met.update(frozenset(pair) for pair in combinations((act, kind, signal, weather), 2))
+                party.append(Row(act, kind, signal, weather))
+            parties.append(party)
+    return parties
 
 
-def covering(dimensions: Sequence[Sequence[str]]) -> Iterator[tuple[str, ...]]:
-    """A covering array of strength two, the same each time: the pairs of the first two dimensions, and to each the
-    values of the others that have been together with them least often."""
-    counts: dict[tuple[int, str, int, str], int] = {}
-    for first, second in product(*dimensions[:2]):
-        values = [first, second]
-        for place in range(2, len(dimensions)):
-            values.append(_rarest(counts, values, place, dimensions[place]))
-        for place, value in enumerate(values):
-            for other in range(place):
-                pair = (other, values[other], place, value)
-                counts[pair] = counts.get(pair, 0) + 1
-        yield tuple(values)
+def _parties(act: str) -> Sequence[Sequence[Kind]]:
+    return [(kind,) for kind in Kind] if act in _ONE_BY_ONE else _TOGETHER
 
 
-def _rarest(
-    counts: dict[tuple[int, str, int, str], int], values: Sequence[str], place: int, choices: Sequence[str]
-) -> str:
-    """The choice with the most pairs that stand nowhere yet; among equals, the one that was taken least often."""
-
-    def met(choice: str) -> tuple[int, int]:
-        together = [counts.get((other, value, place, choice), 0) for other, value in enumerate(values)]
-        return -together.count(0), sum(together)
-
-    return min(choices, key=met)
-
-
-def _row(values: Sequence[str]) -> Row:
-    act, kind, signal, weather = values
-    return Row(act, Kind(kind), Signal(signal), Weather(weather))
+def _rarity(
+    met: Counter[frozenset[str]], choice: str, first: Sequence[str], others: Sequence[str]
+) -> tuple[int, int, int]:
+    """Smallest for the choice that is new to `first`, then new to most of the others, then met least often."""
+    seen = [met[frozenset((choice, other))] for other in others]
+    new = sum(met[frozenset((choice, other))] == 0 for other in first)
+    return -new, -seen.count(0), sum(seen)

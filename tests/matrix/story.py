@@ -1,4 +1,4 @@
-"""One row's story, told by one process from wherever the last one left it: grant, run, approve, send, settle.
+"""One party's story, told by one process from wherever the last one left it: grant, run, approve, send, settle.
 
 It plays the worker and the people, whose commands are processes too. Everything that it does next follows from the
 ledger, so whoever carries on needs no word from whoever died.
@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,25 @@ from remit.graph.driver import LEASE_SECONDS
 from remit.graph.model import Call, Reply
 from remit.sandbox import dump
 from remit.sandbox.client import Control
+from remit.tools.actions import operation_key, reference
 from remit.tools.errors import LeaseLost, NoAnswer, Refused
 from remit.tools.mandates import Mandate
 from remit.tools.ports import FaultPoint
 from remit.tools.questions import Answer, Decision, Obligations, Question, Reason
 from remit.tools.states import Verdict
 from tests.fixtures import ASK_FINANCE, HOUR, Bench, Tokens, eventually, opened_bench
-from tests.matrix.company import STEP, mandate_for, matrix_catalogue
+from tests.matrix.company import mandate_for, matrix_catalogue, step_of
 from tests.matrix.rows import Kind, Trouble
 
 SECONDS = 60.0
 """For one whole story; a few seconds are usual, and what hangs longer is a fault."""
 
-_LIVE = "SELECT * FROM remit.standing WHERE key = %s ORDER BY revision DESC LIMIT 1"
+_LIVE = """
+SELECT DISTINCT ON (s.key) s.*, EXISTS (
+    SELECT FROM remit.cases c WHERE c.operation_id = s.id AND c.closed_at IS NULL) AS disputed
+FROM remit.standing s WHERE s.purpose = %s ORDER BY s.key, s.revision DESC"""
 _RUNS = "SELECT id FROM remit.runs WHERE purpose = %s AND ended_at IS NULL ORDER BY created_at"
+_ASKED = "SELECT id, set_hash FROM remit.approvals WHERE run_id = %s AND status = 'OPEN'"
 
 
 @dataclass(frozen=True)
@@ -49,21 +54,26 @@ class Order:
     credentials: dict[str, str]
     tokens: dict[str, str]
     purpose: str
-    kind: str
     subject: str
-    arguments: dict[str, Any]
+    wanted: dict[str, dict[str, Any]]
+    """Arguments of the call by kind."""
     trouble: str
     point: str = ""
+    armed_by: str = ""
     signal: int = 0
     lease_seconds: float = LEASE_SECONDS
     send_seconds: float = 8.0
 
     @property
-    def key(self) -> str:
-        return f"{self.purpose}/{STEP}/{self.subject}/1"
+    def kinds(self) -> list[Kind]:
+        return [Kind(name) for name in self.wanted]
 
-    def text(self) -> str:
-        return json.dumps(asdict(self))
+    @property
+    def customer(self) -> str:
+        return self.subject.partition(":")[2]
+
+    def key(self, kind: Kind) -> str:
+        return operation_key(self.purpose, step_of(kind), self.subject)
 
 
 class Hook:
@@ -72,13 +82,15 @@ class Hook:
     def __init__(self, order: Order) -> None:
         self._order = order
         self._asked = False
+        self._hit = False
         self.reached: set[FaultPoint] = set()
         self.driving: asyncio.Task[RunEnd] | None = None
 
     async def reach(self, point: FaultPoint) -> None:
-        first = point not in self.reached
+        armed = not self._order.armed_by or self._order.armed_by in self.reached
         self.reached.add(point)
-        if first and point.value == self._order.point:
+        if point.value == self._order.point and armed and not self._hit:
+            self._hit = True
             os.kill(os.getpid(), self._order.signal)
         ends = self._order.trouble == Trouble.ASKED_TO_END and point is FaultPoint.BEFORE_MAY_SEND
         if ends and self.driving is not None and not self._asked:
@@ -88,7 +100,7 @@ class Hook:
 
 
 class Truthful:
-    """A model that proposes the one action until the evidence says that it is completed, and then says so."""
+    """A model that proposes what the evidence does not show as completed, and finishes when nothing is left."""
 
     name = "truthful"
 
@@ -97,15 +109,21 @@ class Truthful:
 
     async def plan(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> Reply:
         number = sum(message["role"] == "assistant" for message in messages) + 1
-        if '"COMPLETED": 1' in messages[-1]["content"]:
-            said = [{"text": "It is done.", "step": STEP, "count": 1}]
-            return Reply("", (Call(f"c-{number}", "finish", json.dumps({"statements": said})),), 10)
-        wanted = {"subject": self._order.subject, **self._order.arguments}
-        calls = (
-            Call(f"r-{number}", "read_account", json.dumps({"subject": self._order.subject})),
-            Call(f"c-{number}", self._order.kind, json.dumps(wanted)),
-        )
-        return Reply("", calls, 10)
+        facts = json.loads(messages[-1]["content"].partition(": ")[2])["subjects_by_step_and_fact"]
+        open_kinds = [k for k in self._order.kinds if facts[step_of(k)] != {"COMPLETED": 1}]
+        if not open_kinds:
+            said = [{"text": "Done.", "step": step_of(k), "count": 1} for k in self._order.kinds]
+            return Reply("", (_call(f"c-{number}", "finish", statements=said),), 10)
+        subject = self._order.subject
+        writes = [
+            _call(f"{kind.name}-{number}", kind.value, subject=subject, **self._order.wanted[kind])
+            for kind in open_kinds
+        ]
+        return Reply("", (_call(f"r-{number}", "read_account", subject=subject), *writes), 10)
+
+
+def _call(id_: str, name: str, **arguments: object) -> Call:
+    return Call(id_, name, json.dumps(arguments))
 
 
 class Asking:
@@ -166,22 +184,20 @@ class Story:
             return over
 
         await eventually(turned, SECONDS)
-        await self._event_comes()
+        await self._events_come()
 
     async def _over(self) -> bool:
-        live = await self._live()
-        if live is None or (live["state"] != "SETTLED" and not await self._case(live)):
+        lives = await self._lives()
+        settled = all(live["state"] == "SETTLED" or live["disputed"] for live in lives)
+        if len(lives) < len(self._order.wanted) or not settled:
             return False
-        return not await self._bench.sql(_RUNS, self._order.purpose) or bool(await self._case(live))
-
-    async def _live(self) -> dict[str, Any] | None:
-        rows = await self._bench.sql(_LIVE, self._order.key)
-        return rows[0] if rows else None
-
-    async def _case(self, live: dict[str, Any]) -> list[dict[str, Any]]:
-        return await self._bench.sql(
-            "SELECT id FROM remit.cases WHERE operation_id = %s AND closed_at IS NULL", live["id"]
+        return any(live["disputed"] for live in lives) or not await self._bench.sql(
+            _RUNS, self._order.purpose
         )
+
+    async def _lives(self) -> list[dict[str, Any]]:
+        """The latest revision of each key."""
+        return await self._bench.sql(_LIVE, self._order.purpose)
 
     async def _turn(self) -> None:
         """One step of everybody: people say what remains to be said, then the worker does what it can."""
@@ -189,9 +205,9 @@ class Story:
             run = await self._run()
             await self._lifted(run)
             await self._decided(run)
-            await self._sweep.once(run)
             await self._driven(run)
-            await self._event_comes()
+            await self._sweep.once(run)
+            await self._events_come()
         except Refused:
             # Somebody else was first, which the next turn sees.
             return
@@ -213,7 +229,7 @@ class Story:
             self._order.purpose,
         )
         why = "It is wanted again." if revoked else "It is wanted."
-        mandate = mandate_for(Kind(self._order.kind), self._order.purpose, self._order.subject, why)
+        mandate = mandate_for(self._order.kinds, self._order.purpose, self._order.subject, why)
         secret = self._tokens.support_manager
         await self._bench.people.grant(secret, mandate.hash, mandate.document(), [self._order.subject])
         return mandate
@@ -227,37 +243,39 @@ class Story:
 
     async def _decided(self, run: str) -> None:
         """The finance lead grants what is asked; then comes the trouble that follows an approval."""
-        asked = [a for a in await self._bench.database.rows("approvals", which=None) if a["run_id"] == run]
-        for one in asked:
+        for asked in await self._bench.sql(_ASKED, run):
             await self._bench.people.decide(
-                self._tokens.finance_lead, one["id"], one["set_hash"], grant=True, rationale="seen"
+                self._tokens.finance_lead, asked["id"], asked["set_hash"], grant=True, rationale="seen"
             )
-        live = await self._live()
-        if live is not None and live["state"] == "PENDING" and live["obstacle"] in {"ready", "hold"}:
-            await self._trouble(run, live)
+        waiting = [live for live in await self._lives() if live["obstacle"] in {"ready", "hold"}]
+        if waiting and len(waiting) == len(self._order.wanted):
+            await self._trouble(run, waiting)
 
-    async def _trouble(self, run: str, live: dict[str, Any]) -> None:
-        first = live["revision"] == 1
-        if first and self._once("stop", Trouble.STOPPED):
-            await self._bench.people.stop(self._tokens.support_manager, "run", run, "a look first")
+    async def _trouble(self, run: str, waiting: Sequence[dict[str, Any]]) -> None:
+        people, manager = self._bench.people, self._tokens.support_manager
+        if all(live["hold_until"] is not None for live in waiting):
+            await self._held(waiting)
+        if any(live["revision"] > 1 for live in waiting):
+            return
+        if self._once("stop", Trouble.STOPPED):
+            await people.stop(manager, "run", run, "a look first")
             await self._lifted(run)
-        elif first and self._once("revoke", Trouble.REVOKED):
-            await self._bench.people.revoke_mandate(self._tokens.support_manager, live["mandate_hash"])
-        elif first and self._once("change", Trouble.CHANGED_PREMISES):
-            customer = self._order.subject.partition(":")[2]
-            (plan,) = {row["plan"] for row in dump(self._bench.home)["accounts"] if row["id"] == customer}
+        if self._once("revoke", Trouble.REVOKED):
+            await people.revoke_mandate(manager, waiting[0]["mandate_hash"])
+        if self._once("change", Trouble.CHANGED_PREMISES):
+            accounts = dump(self._bench.home)["accounts"]
+            (plan,) = {account["plan"] for account in accounts if account["id"] == self._order.customer}
             other = {"basic": "standard", "standard": "premium", "premium": "basic"}[plan]
-            await self._control.edit(customer, {"plan": other})
-        elif first and self._once("down", Trouble.SILENT_RECEIVER):
-            match: dict[str, object] = {"ids": self._order.subject.partition(":")[2]}
+            await self._control.edit(self._order.customer, {"plan": other})
+        if self._once("down", Trouble.SILENT_RECEIVER):
+            match: dict[str, object] = {"ids": self._order.customer}
             await self._control.add_fault("accounts", "error_before", "POST /accounts/batch", match=match)
-        elif live["hold_until"] is not None:
-            await self._held(live)
 
-    async def _held(self, live: dict[str, Any]) -> None:
-        if live["revision"] == 1:
-            await self._bench.people.cancel_holds(self._tokens.support_manager, [live["id"]])
-        elif live["obstacle"] == "hold":
+    async def _held(self, waiting: Sequence[dict[str, Any]]) -> None:
+        if all(live["revision"] == 1 for live in waiting):
+            ids = [live["id"] for live in waiting]
+            await self._bench.people.cancel_holds(self._tokens.support_manager, ids)
+        elif any(live["obstacle"] == "hold" for live in waiting):
             await self._bench.database.rows("advance_clock", seconds=3.0)
 
     def _once(self, what: str, trouble: Trouble) -> bool:
@@ -275,7 +293,7 @@ class Story:
         if begun and not silent and not await self._bench.database.value("run_ready", run=run):
             return
         if self._once("slow", Trouble.SLOW_READ):
-            match: dict[str, object] = {"id": self._order.subject.partition(":")[2]}
+            match: dict[str, object] = {"id": self._order.customer}
             await self._control.add_fault("accounts", "delay", "GET /accounts/{id}", match=match, seconds=0.8)
         self._hook.driving = asyncio.ensure_future(self._driver.drive(run, by_person=bool(silent)))
         try:
@@ -294,14 +312,15 @@ class Story:
             )
             await self._bench.people.revoke_token(administrator, id_)
 
-    async def _event_comes(self) -> None:
-        """The receiver tells of the effect, and somebody else tries to: as soon as something may have been sent."""
-        live = await self._live()
-        if live is None or live["attempts"] == 0 or not self._once("event", Trouble.EVENTS):
+    async def _events_come(self) -> None:
+        """The receiver tells of the effects, and somebody else tries to: as soon as anything may have been sent."""
+        sent = [live for live in await self._lives() if live["attempts"] > 0]
+        if not sent or not self._once("event", Trouble.EVENTS):
             return
-        database, reference = self._bench.database, f"{self._bench.ledger.installation}:{live['key']}"
-        told = {"type": "effect.happened", "reference": reference, "at": datetime.now(UTC)}
-        await database.rows("receive_event", receiver="company", id=live["key"], **told)
+        database, now = self._bench.database, datetime.now(UTC)
+        for live in sent:
+            named = {"id": live["key"], "reference": reference(self._bench.ledger.installation, live["key"])}
+            await database.rows("receive_event", receiver="company", type="effect.happened", at=now, **named)
         refused = [{"receiver": "company", "code": "signature", "count": 1}]
         await database.rows("count_refused_events", rows=jsonb(refused))
 
@@ -328,4 +347,4 @@ async def tell(order: Order) -> set[FaultPoint]:
 
 def carried_on(order: Order) -> Order:
     """The order of the process that takes over: no signal, the usual lease."""
-    return replace(order, point="", signal=0, lease_seconds=LEASE_SECONDS, send_seconds=8.0)
+    return replace(order, point="", armed_by="", signal=0, lease_seconds=LEASE_SECONDS, send_seconds=8.0)
