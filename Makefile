@@ -53,6 +53,10 @@ bench: venv ## measures decisions and claims, both sides of each comparison in o
 	@REMIT_OPA="$(OPA)" $(BIN)/python benchmarks/decisions.py
 	@PYTHONPATH=. $(BIN)/python benchmarks/claims.py
 
+.PHONY: crash-full
+crash-full: venv ## ends a worker at every fault point in every combination, and compares ledger and records (an hour)
+	@$(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
+
 .PHONY: check
 check: venv check-policies ## format, lint, strict types, import layers and policies
 	$(BIN)/ruff format --check --output-format concise .

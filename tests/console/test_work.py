@@ -81,6 +81,24 @@ def test_a_worker_that_is_asked_to_end_finishes_what_it_sent(asked: Remit) -> No
     assert asked("sandbox", "check", "outage-0611", "--final").code == 0
 
 
+@pytest.mark.slow
+def test_a_worker_that_is_asked_to_end_during_a_long_call_leaves_it_to_be_verified(asked: Remit) -> None:
+    """F51: SIGTERM during a call of 40 s: no other claim, an end within the grace, and the next worker verifies it."""
+    asked.done("sandbox", "fault", "add", "payments", "delay_after", "POST /credits", "--seconds", "40")
+    approve(asked)
+    with worker(asked) as process:
+        eventually(lambda: bool(dump(asked.home)["credits"]))
+        process.send_signal(signal.SIGTERM)
+        out, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    assert "let go" in out or "carried on" in out
+    (run,) = asked.json("runs")["runs"]
+    assert (run["status"], run["held"]) == ("RUNNING", False)
+    assert asked("resume", "--wait").code == 0
+    assert len(dump(asked.home)["credits"]) == 24
+    assert asked("sandbox", "check", "outage-0611", "--final").code == 0
+
+
 def test_one_pass_is_enough_for_what_is_ready(asked: Remit) -> None:
     """`work --once` sweeps, carries on, and ends."""
     approve(asked)

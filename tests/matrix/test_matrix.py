@@ -1,16 +1,34 @@
-"""The crash matrix (I1, I4, I5): a real worker ends at each fault point, another carries on, the records are compared."""
+"""The crash matrix (F29, F41, F46; I1, I4, I5): a worker meets its end at every fault point, and another carries on.
+
+Each row is judged by the company's own records beside the ledger. The pairwise part runs always, the full product with
+`make crash-full`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
+import time
 from collections.abc import AsyncIterator
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
 
+from remit.checkpoints.database import queries
 from remit.checkpoints.embedded_access import Urls
-from tests.matrix.bench import Matrix, opened_matrix
-from tests.matrix.rows import pairwise
+from remit.tools.ports import POINTS, FaultPoint
+from tests.fixtures import Bench
+from tests.matrix.bench import Matrix, Tally, opened_matrix
+from tests.matrix.company import matrix_catalogue
+from tests.matrix.rows import DIMENSIONS, TROUBLES, Kind, Party, Row, Signal, Trouble, Weather, full, pairwise
+
+CALLS = {"model", "policy", "read", "premises", "snapshot", "send", "verify", "confirm"}
+"""Everything that a process asks of another one than the database."""
+
+KEPT = {"checkpoint", "writes"}
+"""What LangGraph's saver commits."""
 
 
 @pytest.fixture
@@ -22,16 +40,92 @@ async def matrix(ledger_database: Urls, tmp_path: Path) -> AsyncIterator[Matrix]
         yield opened
 
 
-@pytest.mark.slow
-async def test_try(matrix: Matrix) -> None:
-    """Trial."""
-    import time
+async def judged(matrix: Matrix, parties: list[Party]) -> Tally:
+    """All of them, with a table for people on the terminal."""
+    began = time.monotonic()
+    tally = await matrix.run(parties)
+    print("\n".join(["", *tally.lines(), f"{'seconds':<40}{time.monotonic() - began:>8.0f}"]))
+    return tally
 
-    rows = pairwise()
-    only = os.environ.get("ROWS", "")
-    step = int(os.environ.get("STEP", "1"))
-    rows = [r for r in rows if only in str(r[0])][::step]
-    t = time.time()
-    tally = await matrix.run(rows)
-    print("\n".join([*tally.lines(), *tally.wrong, f"{time.time() - t:.1f} s"]))
-    assert not tally.wrong
+
+def rows_of(parties: list[Party]) -> list[Row]:
+    return [row for party in parties for row in party]
+
+
+@pytest.mark.slow
+async def test_whatever_a_worker_dies_of_every_effect_happens_once(matrix: Matrix) -> None:
+    """Killed before and after, or suspended past its lease, at every commit and every call, for every kind of effect.
+
+    A second effect, a lost one, an effect that the ledger does not know and a point that no worker reaches are wrong.
+    """
+    parties = pairwise()
+    tally = await judged(matrix, parties)
+    assert tally.wrong == []
+    assert tally.rows == len(rows_of(parties))
+    assert tally.kills + tally.suspensions == len(parties)
+
+
+@pytest.mark.crash_full
+async def test_every_combination_has_one_effect(matrix: Matrix) -> None:
+    """The full product: act by kind by signal by weather."""
+    parties = full()
+    tally = await judged(matrix, parties)
+    assert tally.wrong == []
+    assert tally.rows == len(rows_of(parties)) == len(POINTS) * len(Kind) * len(Signal) * len(Weather)
+
+
+@pytest.mark.slow
+async def test_no_point_is_dead(matrix: Matrix) -> None:
+    """Workers that nothing happens to, one on an ordinary day and one for each trouble, pass all points between them."""
+
+    async def passed(number: int, trouble: Trouble) -> set[str]:
+        act = next(act for act in POINTS if TROUBLES.get(act, Trouble.NONE) is trouble)
+        party = [Row(act, kind, Signal.KILLED_BEFORE, Weather.CALM) for kind in (Kind.CREDIT, Kind.NOTE)]
+        return await matrix.undisturbed(number, party)
+
+    days = await asyncio.gather(*(passed(number, trouble) for number, trouble in enumerate(Trouble)))
+    assert {point.value for point in FaultPoint} - set().union(*days) == set()
+
+
+async def test_every_statement_that_may_change_something_has_its_points(bench: Bench) -> None:
+    """Told by the database: what calls a function that may write is a commit. Nothing else has a name in the enum."""
+    volatile = {
+        row["proname"]
+        for row in await bench.sql(
+            "SELECT proname FROM pg_proc WHERE pronamespace = 'remit'::regnamespace AND provolatile = 'v'"
+        )
+    }
+    commits = {
+        name for name, text in queries().items() if set(re.findall(r"remit\.(\w+)\(", text)) & volatile
+    }
+    assert set(POINTS) - CALLS - KEPT == commits
+    assert not (CALLS | KEPT) & set(queries())
+
+
+def test_every_point_of_the_enum_has_rows() -> None:
+    """A point is before or after an act, and every act is in the matrix with every kind and every signal."""
+    assert {point for pair in POINTS.values() for point in pair} == set(FaultPoint)
+    for parties in (pairwise(), full()):
+        assert {row.point for row in rows_of(parties)} == set(FaultPoint)
+
+
+def test_any_two_values_stand_together_in_the_pairwise_part() -> None:
+    """A covering array of strength two, with no row twice."""
+    rows = [(row.act, row.kind, row.signal, row.weather) for row in rows_of(pairwise())]
+    assert len(set(rows)) == len(rows) < len(rows_of(full())) / 10
+    for one, other in combinations(range(len(DIMENSIONS)), 2):
+        together = {(row[one], row[other]) for row in rows}
+        assert set(product(DIMENSIONS[one], DIMENSIONS[other])) - together == set()
+
+
+def test_the_full_product_is_every_combination_once() -> None:
+    """No exception list."""
+    rows = [(row.act, row.kind, row.signal, row.weather) for row in rows_of(full())]
+    assert sorted(rows) == sorted(product(*DIMENSIONS))
+
+
+def test_the_kinds_are_all_that_the_catalogue_can_do() -> None:
+    """A new writing tool has to come into the matrix; what a row's trouble is named for exists."""
+    assert {tool.contract.name for tool in matrix_catalogue().writes()} == {kind.value for kind in Kind}
+    assert set(TROUBLES) <= set(POINTS)
+    assert set(TROUBLES.values()) | {Trouble.NONE} == set(Trouble)
