@@ -60,12 +60,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the sends of one claim have in common; `began` is the boot clock before the claim was asked for."""
+    """What the sends of one claim have in common; `began` is the boot clock before the claim was asked for, `waiting`
+    are the attempts of which nothing has begun."""
 
     lease: Lease
     operations: dict[int, Operation]
     snapshots: dict[int, Snapshot]
     began: float
+    waiting: set[int]
 
     def request(self, claimed: Claimed) -> Request:
         """As it was stored when it was proposed."""
@@ -120,10 +122,16 @@ class Runner:
         for claimed in claims:
             if claimed.attempt_id is not None:
                 groups[by_id[claimed.operation_id].tool].append(claimed)
-        batch = _Batch(lease, by_id, snapshots, began)
-        for tool, claimed_here in groups.items():
-            await self._send_tool(self._catalogue.write(tool), claimed_here, batch)
-            sent.attempted += [c.operation_id for c in claimed_here]
+        waiting = {c.attempt_id for c in claims if c.attempt_id is not None}
+        batch = _Batch(lease, by_id, snapshots, began, waiting)
+        try:
+            for tool, claimed_here in groups.items():
+                await self._send_tool(self._catalogue.write(tool), claimed_here, batch)
+                sent.attempted += [c.operation_id for c in claimed_here]
+        finally:
+            # What was claimed and certainly not begun goes back, of every tool, also when this worker is asked to end.
+            if waiting:
+                await self._ledger.unsend(sorted(waiting))
         return sent
 
     async def look(self, run_id: str | None, limit: int = 100) -> int:
@@ -175,23 +183,14 @@ class Runner:
         return False
 
     async def _send_tool(self, tool: WriteTool, claims: Sequence[Claimed], batch: _Batch) -> None:
-        waiting = groups(tool.contract, claims)
-        try:
-            while waiting:
-                group = waiting[0]
-                allowed = await self._ledger.may_send(
-                    batch.lease, [c.attempt_id for c in group.claims if c.attempt_id]
-                )
-                del waiting[0]
-                await self._reach(FaultPoint.BEFORE_SEND)
-                receipts = await self._send_group(tool, group, allowed, batch)
-                await self._reach(FaultPoint.AFTER_SEND)
-                await self._ledger.record(receipts)
-        finally:
-            # What was claimed and certainly not begun goes back, also when this worker is asked to end.
-            if waiting:
-                left = [c.attempt_id for group in waiting for c in group.claims if c.attempt_id]
-                await self._ledger.unsend(left)
+        for group in groups(tool.contract, claims):
+            ids = [c.attempt_id for c in group.claims if c.attempt_id]
+            allowed = await self._ledger.may_send(batch.lease, ids)
+            batch.waiting.difference_update(ids)
+            await self._reach(FaultPoint.BEFORE_SEND)
+            receipts = await self._send_group(tool, group, allowed, batch)
+            await self._reach(FaultPoint.AFTER_SEND)
+            await self._ledger.record(receipts)
 
     async def _send_group(
         self, tool: WriteTool, group: Group, allowed: set[int], batch: _Batch

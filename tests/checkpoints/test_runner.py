@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -417,6 +418,26 @@ async def test_a_stop_between_two_groups_keeps_the_rest_back(
         rows = [await bench.operation(id_) for id_ in ids]
         assert {row["closed"] for row in rows if row["state"] == "CLOSED"} == {"cancelled"}
         assert all(row["fact"] != "UNKNOWN" for row in rows)
+
+    await with_reach(ledger_database, world, tmp_path, reach, test)
+
+
+async def test_a_worker_that_is_asked_to_end_gives_back_what_it_claimed_of_every_tool(
+    ledger_database: Urls, world: World, tmp_path: Path, affected: list[str]
+) -> None:
+    """F51: two tools in one claim, and the end comes before the first send: nothing is left to be verified."""
+
+    async def reach(point: FaultPoint) -> None:
+        if point is FaultPoint.BEFORE_MAY_SEND:
+            raise asyncio.CancelledError
+
+    async def test(bench: Bench) -> None:
+        lease = await bench.run_over(await mint_tokens(bench.people), affected)
+        ids = await bench.propose(lease, "credit", affected[:1])
+        ids += await bench.propose(lease, "annotate", affected[:1])
+        with pytest.raises(asyncio.CancelledError):
+            await bench.send(lease)
+        assert await bench.states(ids) == ["PENDING", "PENDING"]
 
     await with_reach(ledger_database, world, tmp_path, reach, test)
 

@@ -91,7 +91,7 @@ class Matrix:
         victim = await self.workers.run(order, or_stop=suspends)
         assert victim.stopped if suspends else victim.code == -signal.SIGKILL, f"it met no signal: {victim}"
         successor = await self.workers.run(carried_on(order))
-        assert successor.code == 0, f"nobody could carry on: {successor}"
+        assert successor.code == 0, f"nobody could carry on: {await self._standing(order)}"
         if suspends:
             self.tally.suspensions += 1
             await self._wake(order, victim)
@@ -103,7 +103,7 @@ class Matrix:
         """The points that a worker passes whom nothing happens to; its rows are judged like any other."""
         order = await self._order(number, party)
         worker = await self.workers.run(replace(order, point=""))
-        assert worker.code == 0, f"it did not come to its end: {worker}"
+        assert worker.code == 0, f"{order.trouble}: no end, {await self._standing(order)}"
         await self._judge(party, order)
         return set(worker.points)
 

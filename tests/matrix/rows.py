@@ -55,6 +55,8 @@ class Trouble(StrEnum):
     ASKED_TO_END = "the worker is asked to end between claim and send"
     SLOW_READ = "a read takes longer than a heartbeat"
     STOPPED = "a person stops the run and lifts that again"
+    FROZEN = "a lead freezes the run and lifts that again"
+    SUBJECT_STOPPED = "a person stops everything about the customer, and lifts that later"
     HELD = "a person keeps the operation back while it is held"
     REVOKED = "the mandate is revoked, and granted again in other words"
     TOKENS = "a token is minted and revoked"
@@ -72,6 +74,8 @@ TROUBLES: dict[str, Trouble] = {
     "heartbeat": Trouble.SLOW_READ,
     "stop": Trouble.STOPPED,
     "lift": Trouble.STOPPED,
+    "freeze": Trouble.FROZEN,
+    "cancel_stopped": Trouble.SUBJECT_STOPPED,
     "cancel_holds": Trouble.HELD,
     "advance_clock": Trouble.HELD,
     "revoke_mandate": Trouble.REVOKED,

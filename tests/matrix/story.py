@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -85,6 +85,8 @@ class Hook:
         self._hit = False
         self.reached: set[FaultPoint] = set()
         self.driving: asyncio.Task[RunEnd] | None = None
+        self.cancelled: Callable[[], Awaitable[None]] | None = None
+        """What a person does when the worker has closed what a stop kept from being sent."""
 
     async def reach(self, point: FaultPoint) -> None:
         armed = not self._order.armed_by or self._order.armed_by in self.reached
@@ -92,6 +94,8 @@ class Hook:
         if point.value == self._order.point and armed and not self._hit:
             self._hit = True
             os.kill(os.getpid(), self._order.signal)
+        if point is FaultPoint.AFTER_CANCEL_STOPPED and self.cancelled is not None:
+            await self.cancelled()
         ends = self._order.trouble == Trouble.ASKED_TO_END and point is FaultPoint.BEFORE_MAY_SEND
         if ends and self.driving is not None and not self._asked:
             self._asked = True
@@ -203,7 +207,7 @@ class Story:
         """One step of everybody: people say what remains to be said, then the worker does what it can."""
         try:
             run = await self._run()
-            await self._lifted(run)
+            await self._lifted()
             await self._decided(run)
             await self._driven(run)
             await self._sweep.once(run)
@@ -216,12 +220,10 @@ class Story:
         found = await self._bench.sql(_RUNS, self._order.purpose)
         if found:
             return str(found[0]["id"])
-        old = self._once("deployed", Trouble.DEPLOYED)
         mandate = await self._granted()
-        run = await self._driver.start(self._tokens.support_manager, mandate.hash)
-        if old:
-            run = await self._bench.started(self._tokens, mandate)
-        return run
+        if self._once("deployed", Trouble.DEPLOYED):
+            return await self._bench.started(self._tokens, mandate)
+        return await self._driver.start(self._tokens.support_manager, mandate.hash)
 
     async def _granted(self) -> Mandate:
         revoked = await self._bench.sql(
@@ -234,12 +236,17 @@ class Story:
         await self._bench.people.grant(secret, mandate.hash, mandate.document(), [self._order.subject])
         return mandate
 
-    async def _lifted(self, run: str) -> None:
+    async def _lifted(self) -> None:
+        """Every order that this story placed: over one of its runs, or over its customer."""
+        mine = "SELECT id FROM remit.runs WHERE purpose = %s UNION ALL SELECT %s"
+        about = self._order.subject if self._order.trouble == Trouble.SUBJECT_STOPPED else ""
         orders = await self._bench.sql(
-            "SELECT id FROM remit.orders WHERE value = %s AND lifted_at IS NULL", run
+            f"SELECT id FROM remit.orders WHERE value IN ({mine}) AND lifted_at IS NULL",  # noqa: S608 - no input
+            self._order.purpose,
+            about,
         )
         for order in orders:
-            await self._bench.people.lift(self._tokens.support_manager, order["id"])
+            await self._bench.people.lift(self._tokens.finance_lead, order["id"])
 
     async def _decided(self, run: str) -> None:
         """The finance lead grants what is asked; then comes the trouble that follows an approval."""
@@ -259,7 +266,13 @@ class Story:
             return
         if self._once("stop", Trouble.STOPPED):
             await people.stop(manager, "run", run, "a look first")
-            await self._lifted(run)
+            await self._lifted()
+        if self._once("freeze", Trouble.FROZEN):
+            await people.freeze(self._tokens.finance_lead, "run", run, "a look first")
+            await self._lifted()
+        if self._once("subject", Trouble.SUBJECT_STOPPED):
+            self._hook.cancelled = self._lifted
+            await people.stop(manager, "subject", self._order.subject, "a complaint")
         if self._once("revoke", Trouble.REVOKED):
             await people.revoke_mandate(manager, waiting[0]["mandate_hash"])
         if self._once("change", Trouble.CHANGED_PREMISES):
