@@ -1,4 +1,4 @@
-"""The crash matrix (F29, F41, F46; I1, I4, I5): a worker meets its end at every fault point, and another carries on.
+"""The crash matrix (F29, F41; I1, I4, I5): a worker meets its end at every fault point, and another carries on.
 
 Each row is judged by the company's own records beside the ledger. The pairwise part runs always, the full product with
 `make crash-full`.
@@ -59,6 +59,8 @@ async def test_whatever_a_worker_dies_of_every_effect_happens_once(matrix: Matri
     """Killed before and after, or suspended past its lease, at every commit and every call, for every kind of effect.
 
     A second effect, a lost one, an effect that the ledger does not know and a point that no worker reaches are wrong.
+    One plan proposes up to three actions and pauses for a person's approval, so the effects stay one each over pause,
+    death and resume (F01, F03).
     """
     parties = pairwise()
     tally = await judged(matrix, parties)
