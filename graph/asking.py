@@ -14,6 +14,7 @@ from remit.policies import Judged, ask_all
 from remit.policies.record import context_document
 from remit.tools.actions import Json, canonical_hash
 from remit.tools.errors import NoAnswer
+from remit.tools.ports import FaultPoint
 from remit.tools.questions import Context, Evaluation
 
 
@@ -36,11 +37,13 @@ class Asked:
 
 async def ask(deps: Deps, run: RunContext, context: Context, evaluations: Sequence[Evaluation]) -> Asked:
     """Ask policy once about these actions. A silence is counted, and is no error here."""
+    await deps.database.reach(FaultPoint.BEFORE_POLICY)
     try:
         answers = await ask_all(deps.policy, run.agent, context, evaluations)
     except NoAnswer as error:
         await count_silence(deps, run, error, len(evaluations))
         return Asked({}, silence=error.code, why=str(error))
+    await deps.database.reach(FaultPoint.AFTER_POLICY)
     document = context_document(run.agent, context)
     hash_ = canonical_hash(document)
     place = {"run": run.run_id, "token": run.lease.token}

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from remit.sandbox.worlds import World, running_world
 from remit.tools.actions import reference
 from tests.fixtures import Bench, Tokens, mint_tokens, opened_bench
 from tests.matrix.company import arrange, before, count, matrix_catalogue
-from tests.matrix.rows import Kind, Party, Row, Signal
+from tests.matrix.rows import Kind, Party, Row, Signal, Trouble
 from tests.matrix.story import Order, carried_on
 from tests.matrix.workers import Forked, Workers, forking
 
@@ -69,10 +69,12 @@ class Matrix:
 
     async def run(self, parties: Sequence[Party]) -> Tally:
         """All of them, `AT_ONCE` at a time. What is wrong is told of in the tally, and keeps no other from running."""
-        places = asyncio.Semaphore(AT_ONCE)
+        places, outbox = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
 
         async def one(number: int, party: Party) -> None:
-            async with places:
+            # Any worker takes any row's notices: two of these would take each other's.
+            alone = outbox if party[0].trouble is Trouble.NOTICES else nullcontext()
+            async with alone, places:
                 try:
                     await self.party(number, party)
                 except (AssertionError, TimeoutError) as error:

@@ -59,6 +59,11 @@ class Trouble(StrEnum):
     SUBJECT_STOPPED = "a person stops everything about the customer, and lifts that later"
     HELD = "a person keeps the operation back while it is held"
     REVOKED = "the mandate is revoked, and granted again in other words"
+    EDITED = "an approver puts another intent in the place of what is asked"
+    TAKEN_BACK = "the approver takes the approval back, and grants it again"
+    GIVEN_UP = "a worker gives the tool up for the one that it falls back to, which is not called for"
+    DOOR = "the door of a receiver is closed"
+    NOTICES = "notices are told, and one of them is not taken at first"
     TOKENS = "a token is minted and revoked"
     EVENTS = "the receiver posts events"
 
@@ -66,8 +71,17 @@ class Trouble(StrEnum):
 TROUBLES: dict[str, Trouble] = {
     "judge": Trouble.SILENT_POLICY,
     "policy_silent": Trouble.SILENT_POLICY,
+    "count_silence": Trouble.SILENT_POLICY,
     "clear_gates": Trouble.SILENT_POLICY,
-    "receiver_silent": Trouble.SILENT_RECEIVER,
+    "put_off": Trouble.SILENT_RECEIVER,
+    "note_answer": Trouble.SILENT_RECEIVER,
+    "knock": Trouble.DOOR,
+    "fall_back": Trouble.GIVEN_UP,
+    "edit": Trouble.EDITED,
+    "unapprove": Trouble.TAKEN_BACK,
+    "take_notices": Trouble.NOTICES,
+    "notices_told": Trouble.NOTICES,
+    "notices_failed": Trouble.NOTICES,
     "close_pending": Trouble.CHANGED_PREMISES,
     "new_thread": Trouble.DEPLOYED,
     "unsend": Trouble.ASKED_TO_END,
@@ -77,6 +91,8 @@ TROUBLES: dict[str, Trouble] = {
     "freeze": Trouble.FROZEN,
     "cancel_stopped": Trouble.SUBJECT_STOPPED,
     "cancel_holds": Trouble.HELD,
+    "release_holds": Trouble.HELD,
+    "reschedule_holds": Trouble.HELD,
     "advance_clock": Trouble.HELD,
     "revoke_mandate": Trouble.REVOKED,
     "mint_token": Trouble.TOKENS,
@@ -93,7 +109,7 @@ _AFTER_A_SEND = frozenset(
 """Acts that recur: the signal comes when something has been sent already, where more is at stake."""
 
 _ONE_BY_ONE = frozenset(
-    {"confirm", "may_send", "premises", "receiver_silent", "record", "send", "snapshot", "unsend"}
+    {"confirm", "may_send", "premises", "put_off", "record", "send", "snapshot", "unsend"}
 )
 """Acts that are done tool by tool: only the first tool's would meet the signal, so each kind has its own worker."""
 

@@ -18,13 +18,15 @@ from typing import Any
 
 from remit.checkpoints import Sweep
 from remit.checkpoints.database import json as jsonb
+from remit.checkpoints.notices import Notices
 from remit.graph import Deps, Driver, RunEnd
 from remit.graph.driver import LEASE_SECONDS
 from remit.graph.model import Call, Reply
 from remit.sandbox import dump
 from remit.sandbox.client import Control
 from remit.tools.actions import operation_key, reference
-from remit.tools.errors import LeaseLost, NoAnswer, Refused
+from remit.tools.doors import Doors, Met
+from remit.tools.errors import LeaseLost, NoAnswer, NotSent, Refused
 from remit.tools.mandates import Mandate
 from remit.tools.ports import FaultPoint
 from remit.tools.questions import Answer, Decision, Obligations, Question, Reason
@@ -137,7 +139,7 @@ class Asking:
 
     def __init__(self, order: Order) -> None:
         self._silent = 2 if order.trouble == Trouble.SILENT_POLICY else 0
-        held = {"hold_seconds": 2 if order.trouble == Trouble.HELD else 0}
+        held = {"hold_seconds": 600, "release_by": ["finance_lead"]} if order.trouble == Trouble.HELD else {}
         self._obligations = Obligations.model_validate_json(json.dumps({**ASK_FINANCE, **held}))
 
     async def ask(self, question: Question) -> Answer:
@@ -251,6 +253,7 @@ class Story:
     async def _decided(self, run: str) -> None:
         """The finance lead grants what is asked; then comes the trouble that follows an approval."""
         for asked in await self._bench.sql(_ASKED, run):
+            await self._edited()
             await self._bench.people.decide(
                 self._tokens.finance_lead, asked["id"], asked["set_hash"], grant=True, rationale="seen"
             )
@@ -273,6 +276,14 @@ class Story:
         if self._once("subject", Trouble.SUBJECT_STOPPED):
             self._hook.cancelled = self._lifted
             await people.stop(manager, "subject", self._order.subject, "a complaint")
+        if self._once("back", Trouble.TAKEN_BACK):
+            await self._taken_back(run)
+        if self._once("given up", Trouble.GIVEN_UP):
+            await self._given_up(run, waiting)
+        if self._once("door", Trouble.DOOR):
+            await self._door_closes()
+        if self._once("notices", Trouble.NOTICES):
+            await self._notices_told()
         if self._once("revoke", Trouble.REVOKED):
             await people.revoke_mandate(manager, waiting[0]["mandate_hash"])
         if self._once("change", Trouble.CHANGED_PREMISES):
@@ -284,12 +295,64 @@ class Story:
             match: dict[str, object] = {"ids": self._order.customer}
             await self._control.add_fault("accounts", "error_before", "POST /accounts/batch", match=match)
 
+    async def _edited(self) -> None:
+        """Another lead, who stands in the chain from then on. What the mandate leaves no choice in is refused."""
+        if not self._once("edit", Trouble.EDITED):
+            return
+        people, administrator = self._bench.people, self._tokens.administrator
+        _, other, _ = await people.mint(administrator, f"other-lead-{os.getpid()}", "finance_lead", HOUR)
+        for live in await self._lives():
+            fields = live["intent"].get("fields")
+            intent = live["intent"] | ({} if not fields else {"fields": {"notes": "In better words."}})
+            with suppress(Refused):
+                await people.edit(other, live["id"], live["version"], intent, rationale="better words")
+
+    async def _taken_back(self, run: str) -> None:
+        (given,) = await self._bench.sql(
+            "SELECT id FROM remit.approvals WHERE run_id = %s ORDER BY asked_at DESC LIMIT 1", run
+        )
+        await self._bench.people.unapprove(self._tokens.finance_lead, given["id"], rationale="a second look")
+
+    async def _given_up(self, run: str, waiting: Sequence[dict[str, Any]]) -> None:
+        """Nothing is stuck, so nothing is closed: there is no other tool while this one may still be called."""
+        lease = await self._bench.leased(run)
+        place = {"run": run, "token": lease.token}
+        ids = [live["id"] for live in waiting]
+        await self._bench.database.rows("fall_back", **place, ids=ids, detail="given up")
+        await self._bench.database.rows("heartbeat", **place, seconds=0.0)
+
+    async def _door_closes(self) -> None:
+        """A receiver of this story alone: what it is called for the others does not wait."""
+        name = self._order.purpose.replace("-", "_")
+        doors = Doors(self._bench.ledger)
+        await doors.after(name, Met.GONE, "nobody listens")
+        with suppress(NotSent):
+            await Doors(self._bench.ledger).before(name)
+
+    async def _notices_told(self) -> None:
+        async def away(id_: str, body: bytes) -> None:
+            raise NotSent("Nobody listens. Start the listener.", code="away")
+
+        async def taken(id_: str, body: bytes) -> None:
+            """Somebody listens."""
+
+        database = self._bench.database
+        await Notices(database, away).deliver()
+
+        async def told() -> bool:
+            return await Notices(database, taken).deliver() > 0
+
+        await eventually(told, SECONDS)
+
     async def _held(self, waiting: Sequence[dict[str, Any]]) -> None:
+        """The first revision is moved and then kept back, the second one is let go; time goes on in between."""
+        people, ids = self._bench.people, [live["id"] for live in waiting]
         if all(live["revision"] == 1 for live in waiting):
-            ids = [live["id"] for live in waiting]
-            await self._bench.people.cancel_holds(self._tokens.support_manager, ids)
+            await people.reschedule_holds(self._tokens.support_manager, ids, by=60.0)
+            await self._bench.database.rows("advance_clock", seconds=1.0)
+            await people.cancel_holds(self._tokens.support_manager, ids)
         elif any(live["obstacle"] == "hold" for live in waiting):
-            await self._bench.database.rows("advance_clock", seconds=3.0)
+            await people.release_holds(self._tokens.finance_lead, ids)
 
     def _once(self, what: str, trouble: Trouble) -> bool:
         """True the first time in this process, and only in rows of this trouble."""
