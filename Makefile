@@ -62,6 +62,10 @@ chaos: venv ## kills workers and breaks everything around them; KILLS=1000 SEED=
 crash-full: venv ## ends a worker at every fault point in every combination, and compares ledger and records (an hour)
 	@$(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
 
+.PHONY: crash-full
+crash-full: venv ## ends a worker at every fault point in every combination, and compares ledger and records (an hour)
+	@$(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
+
 .PHONY: check
 check: venv check-policies ## format, lint, strict types, import layers and policies
 	$(BIN)/ruff format --check --output-format concise .

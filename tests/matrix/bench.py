@@ -17,8 +17,8 @@ from remit.sandbox.worlds import World, running_world
 from remit.tools.actions import reference
 from tests.fixtures import Bench, Tokens, mint_tokens, opened_bench
 from tests.matrix.company import arrange, before, count, matrix_catalogue
+from tests.matrix.order import Order, carried_on
 from tests.matrix.rows import Kind, Party, Row, Signal, Trouble
-from tests.matrix.story import Order, carried_on
 from tests.matrix.workers import Forked, Workers, forking
 
 AT_ONCE = 6
@@ -111,10 +111,7 @@ class Matrix:
 
     async def _order(self, number: int, party: Party) -> Order:
         customer, purpose, first = CUSTOMERS[number % len(CUSTOMERS)], f"row-{number}", party[0]
-        wanted = {}
-        for row in party:
-            wanted[row.kind.value] = arguments = await before(self.world, row.kind, purpose, customer)
-            await arrange(self.world, row.kind, row.weather, customer, arguments)
+        wanted = {row.kind.value: await before(self.world, row.kind, purpose, customer) for row in party}
         order = Order(
             app_url=self.app_url,
             home=str(self.world.home),
@@ -129,6 +126,9 @@ class Matrix:
             armed_by=first.armed_by or "",
             signal=_SIGNALS[first.signal].value,
         )
+        for row in party:
+            sought = reference(self.bench.ledger.installation, order.key(row.kind))
+            await arrange(self.world, row.kind, row.weather, sought)
         if first.act == "heartbeat":
             return replace(order, lease_seconds=_BRIEF)
         if first.signal is Signal.SUSPENDED:

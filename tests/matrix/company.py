@@ -151,10 +151,8 @@ async def before(world: World, kind: Kind, purpose: str, customer: str) -> dict[
     return {"undoes": reference}
 
 
-async def arrange(
-    world: World, kind: Kind, weather: Weather, customer: str, arguments: dict[str, Json]
-) -> None:
-    """The company's part: its fault hits the first call that has this row's effect, and no other call."""
+async def arrange(world: World, kind: Kind, weather: Weather, reference: str) -> None:
+    """The company's part: its fault hits the first call that bears this reference, and no other call."""
     if weather is Weather.CALM:
         return
     service, route = CALLS[kind]
@@ -162,12 +160,9 @@ async def arrange(
     if weather is Weather.SLOW and service == "accounts":
         # A change of an account has no stage before it holds; the call itself is what takes long.
         fault = "delay"
-    named = {Kind.LEGACY: "cust", Kind.NOTE: "id", Kind.REMOVAL: "id", Kind.REVERSAL: "id"}.get(
-        kind, "customer"
-    )
-    meant = arguments["record"] if kind is Kind.REVERSAL else customer
+    named = "memo" if kind is Kind.LEGACY else "reference"
     seconds = SETTLES_LATE if weather is Weather.SLOW else None
-    await world.control.add_fault(service, fault, route, match={named: meant}, seconds=seconds)
+    await world.control.add_fault(service, fault, route, match={named: reference}, seconds=seconds)
 
 
 def count(records: dict[str, Any], kind: Kind, reference: str) -> int:

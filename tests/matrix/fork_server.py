@@ -19,7 +19,8 @@ from typing import Any
 
 from remit.checkpoints.database import queries
 from tests.matrix.company import matrix_catalogue
-from tests.matrix.story import Order, tell
+from tests.matrix.order import Order
+from tests.matrix.story import tell
 
 
 class Children:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 
-from tests.matrix.story import Order
+from tests.matrix.order import Order
 
 
 @dataclass
