@@ -265,6 +265,9 @@ WHERE run_id = %(run)s AND closed IN ('denied', 'rejected') GROUP BY 1, 2, subje
 -- name: whoami
 SELECT * FROM remit.whoami(%(secret)s)
 
+-- name: may_see
+SELECT seen FROM remit.may_see(%(secret)s, %(kind)s, %(names)s, %(named)s) AS seen
+
 -- name: mint_token
 SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s, %(natural_person)s) AS expires_at
 
