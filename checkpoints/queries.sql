@@ -123,6 +123,10 @@ SELECT remit.store_results(%(run)s, %(token)s, %(number)s, %(results)s)
 -- name: plan
 SELECT * FROM remit.plans WHERE run_id = %(run)s AND number = %(number)s
 
+-- name: reads_before
+SELECT count(*) FROM remit.plans p, jsonb_array_elements(p.calls) c
+WHERE p.run_id = %(run)s AND p.number < %(number)s AND c ->> 'name' = ANY (%(tools)s)
+
 -- name: plans
 SELECT * FROM remit.plans WHERE run_id = %(run)s ORDER BY number
 

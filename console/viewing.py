@@ -34,7 +34,7 @@ class Viewer:
         return row
 
     async def named(self, kind: Kind, rows: Sequence[Row], column: str) -> list[Row]:
-        """Of what somebody asked for by name, the rows whose `column` this viewer may see; the rest is kept as tries."""
+        """Of what somebody asked for by name, the rows whose `column` this viewer may see; none: kept as a try."""
         return await self._only(kind, rows, column, named=True)
 
     async def listed(self, kind: Kind, rows: Sequence[Row], column: str) -> list[Row]:
