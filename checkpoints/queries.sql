@@ -131,6 +131,10 @@ SELECT remit.store_results(%(run)s, %(token)s, %(number)s, %(results)s)
 -- name: plan
 SELECT * FROM remit.plans WHERE run_id = %(run)s AND number = %(number)s
 
+-- name: reads_before
+SELECT count(*) FROM remit.plans p, jsonb_array_elements(p.calls) c
+WHERE p.run_id = %(run)s AND p.number < %(number)s AND c ->> 'name' = ANY (%(tools)s)
+
 -- name: plans
 SELECT * FROM remit.plans WHERE run_id = %(run)s ORDER BY number
 
@@ -272,6 +276,9 @@ WHERE run_id = %(run)s AND closed IN ('denied', 'rejected') GROUP BY 1, 2, subje
 
 -- name: whoami
 SELECT * FROM remit.whoami(%(secret)s)
+
+-- name: may_see
+SELECT seen FROM remit.may_see(%(secret)s, %(kind)s, %(names)s, %(named)s) AS seen
 
 -- name: mint_token
 SELECT remit.mint_token(%(minter)s, %(id)s, %(hash)s, %(person)s, %(role)s, %(seconds)s, %(natural_person)s) AS expires_at

@@ -16,7 +16,7 @@ from remit.console.mandates import compiled
 from remit.console.render import many, moment, safe
 from remit.console.screen import say
 from remit.console.services import Services
-from remit.tools.errors import Refused
+from remit.console.viewing import no_such_run
 from remit.tools.states import RunStatus
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def require(database: Database, run_id: str) -> dict[str, Any]:
     """The run's row. Raises Refused when there is none."""
     row = await database.row("run", run=run_id)
     if row is None:
-        raise Refused(f"There is no run {safe(run_id)}. See `remit runs`.", code="no_such_run")
+        raise no_such_run(run_id)
     return row
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from remit.console import exact, identity
+from remit.console import exact, identity, viewing
 from remit.console import inbox as showing
 from remit.console.decisions import Only, chosen_of
 from remit.console.edge import go
@@ -35,7 +35,7 @@ async def _unapprove(id_: str, only: list[str], because: str, token: str | None)
     async with opened() as services:
         secret = identity.secret(services.settings, token)
         database, people = await services.database(), await services.people()
-        (row,) = await showing.approvals(database, id_)
+        (row,) = await showing.approvals(viewing.Viewer(database, secret), id_)
         chosen = chosen_of(await exact.actions(database, id_), only) if only else None
         done = await people.unapprove(secret, id_, rationale=because, only=chosen)
         back = [one for one in done if one["outcome"] == "taken back"]
@@ -71,7 +71,8 @@ async def _edit(operation: int, values: dict[str, str], because: str, token: str
     async with opened() as services:
         secret = identity.secret(services.settings, token)
         database, people = await services.database(), await services.people()
-        rows = await database.rows("operation", which=str(operation))
+        found = await database.rows("operation", which=str(operation))
+        rows = await viewing.Viewer(database, secret).named("run", found, "run_id")
         if not rows:
             raise Refused(
                 f"There is no operation {operation}. See `remit inbox ID`.", code="no_such_operation"

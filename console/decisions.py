@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.console import exact, identity
+from remit.console import exact, identity, viewing
 from remit.console import inbox as showing
 from remit.console.edge import go
 from remit.console.options import Because, Token, Yes
@@ -83,7 +83,7 @@ async def _decide(said: _Decision, token: str | None, yes: bool) -> None:
         actor = await people.whoami(secret)
         if said.reject_rest and not said.only:
             raise Refused("The rest of everything is nothing. Name what to grant with --only.", code="usage")
-        (row,) = await showing.approvals(database, said.id)
+        (row,) = await showing.approvals(viewing.Viewer(database, secret), said.id)
         approval = await showing.described(database, row)
         showing.show(approval, await database.value("company_now"))
         chosen = chosen_of(await exact.actions(database, said.id), said.only) if said.only else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from remit.checkpoints.database import Database, Row
 from remit.console.render import amounts, many, money, quoted, safe, span
 from remit.console.services import Services
+from remit.console.viewing import Viewer
 from remit.tools.errors import Misconfigured, NoAnswer, Refused
 
 if TYPE_CHECKING:
@@ -25,10 +26,10 @@ _WINDOWS = {"ever": "in all", "hour": "an hour", "day": "a day", "month": "a mon
 _SCOPES = {"purpose": "under the purpose", "effect": "over all purposes", "subject": "for one subject"}
 
 
-async def explained(services: Services, which: str) -> dict[str, Any]:
+async def explained(services: Services, viewer: Viewer, which: str) -> dict[str, Any]:
     """Everything about the newest decision of an operation; the keys are stable. Raises Refused when there is none."""
-    database = await services.database()
-    rows = await database.rows("operation", which=which)
+    database = viewer.database
+    rows = await viewer.named("run", await database.rows("operation", which=which), "run_id")
     if not rows:
         raise Refused(
             f"There is no operation {quoted(which)}. See `remit show RUN`, or give its key.", code="nothing"

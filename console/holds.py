@@ -10,7 +10,7 @@ import typer
 
 from remit.checkpoints.database import Database, Row
 from remit.checkpoints.people import People
-from remit.console import identity
+from remit.console import identity, viewing
 from remit.console.edge import go
 from remit.console.exits import Exit
 from remit.console.options import AsJson, Token
@@ -31,16 +31,17 @@ _Change = Callable[[People, str, Sequence[int]], Awaitable[list[Row]]]
 
 
 @app.callback(invoke_without_command=True)
-def holds(context: typer.Context, as_json: AsJson = False) -> None:
+def holds(context: typer.Context, token: Token = None, as_json: AsJson = False) -> None:
     """What waits for its window, soonest first."""
     if context.invoked_subcommand is None:
-        go(_holds(as_json))
+        go(_holds(token, as_json))
 
 
-async def _holds(as_json: bool) -> None:
+async def _holds(token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
-        found = await database.rows("holds")
+        viewer = await viewing.viewer(services, token)
+        found = await viewer.listed("hold", await database.rows("holds"), "id")
         rows = [{key: row[key] for key in (*_KEYS, *_MORE)} for row in found]
         if not await listing(database, "holds", rows, as_json=as_json):
             return

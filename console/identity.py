@@ -3,12 +3,14 @@
 Keeps I3 from the console's side: a secret is read from a file, handed to the database, and never printed or logged.
 """
 
+import getpass
 import os
 import stat
+import sys
 from datetime import datetime
 from pathlib import Path
 
-from remit.checkpoints.people import People
+from remit.checkpoints.people import SECRET_PREFIX, People
 from remit.console.settings import Settings
 from remit.tools.errors import Misconfigured, Refused
 
@@ -19,11 +21,26 @@ NEWCOMERS = {"support-manager": "support_manager", "finance-lead": "finance_lead
 
 BOOTSTRAP_DAYS = 365
 
+AT_THE_TERMINAL = "-"
+"""In the place of a token file: the secret is typed, and not shown."""
+
 _LONGEST = 4_096
 
 
 def secret(settings: Settings, token: str | None) -> str:
-    """The secret of a token file, or of the file of that name in HOME/tokens. Raises Refused with what to do."""
+    """The secret of a token file, or of the file of that name in HOME/tokens; `-` asks for it at the terminal.
+
+    Raises Refused with what to do.
+    """
+    if token == AT_THE_TERMINAL:
+        return _typed()
+    if (token or str(settings.token_file or "")).startswith(SECRET_PREFIX):
+        # Not repeated: the message may be logged, as the command line may have been.
+        raise Refused(
+            "A token's secret is never given on the command line or in a variable, where others can read it. Put it "
+            "into a file of mode 600 and pass --token FILE; have this one revoked: `remit token revoke ID`.",
+            code="token_file",
+        )
     file = _file(settings, token)
     try:
         # Before it is opened, which alone can change a device or wake up whoever waits at a pipe.
@@ -42,9 +59,24 @@ def secret(settings: Settings, token: str | None) -> str:
         raise Refused(
             f"The token file {file} is open to other users. Close it: chmod 600 {file}", code="token_file"
         )
-    if not text.isascii() or not text.isprintable() or not text:
+    if not _sayable(text):
         raise Refused(f"There is no token in {file}. {_known(settings)}", code="token_file")
     return text
+
+
+def _typed() -> str:
+    if not sys.stdin.isatty():
+        raise Refused(
+            "A token can be typed at a terminal only, and this is none. Pass --token FILE.", code="token_file"
+        )
+    text = getpass.getpass("Token (not shown): ")[:_LONGEST].strip()
+    if not _sayable(text):
+        raise Refused("No token was typed. Type it again, or pass --token FILE.", code="token_file")
+    return text
+
+
+def _sayable(text: str) -> bool:
+    return bool(text) and text.isascii() and text.isprintable()
 
 
 def keep(settings: Settings, name: str, text: str) -> Path:

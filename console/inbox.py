@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import exact
+from remit.console import exact, viewing
 from remit.console.edge import go
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.render import amounts, many, moment, money, quoted, span
 from remit.console.screen import heading, listing, say
 from remit.console.services import opened
@@ -24,16 +24,18 @@ def inbox(
     id_: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="One approval, with every action in full.")
     ] = None,
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """What waits for a person: what, how many, how much, who asks, who decides, until when, and why."""
-    go(_inbox(id_, as_json))
+    go(_inbox(id_, token, as_json))
 
 
-async def _inbox(id_: str | None, as_json: bool) -> None:
+async def _inbox(id_: str | None, token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
-        found = [await described(database, row) for row in await approvals(database, id_)]
+        rows = await approvals(await viewing.viewer(services, token), id_)
+        found = [await described(database, row) for row in rows]
         now: datetime = await database.value("company_now")
         if id_ is not None:
             for approval in found:
@@ -48,9 +50,14 @@ async def _inbox(id_: str | None, as_json: bool) -> None:
             say("Nothing waits for a person.")
 
 
-async def approvals(database: Database, id_: str | None) -> list[Row]:
-    """The open approvals, or the one of this id whatever its status. Raises Refused when there is none of it."""
-    rows = await database.rows("approvals", which=id_)
+async def approvals(viewer: viewing.Viewer, id_: str | None) -> list[Row]:
+    """The open approvals that the viewer may see, or the one of this id whatever its status.
+
+    Raises Refused when there is none of it for this viewer.
+    """
+    found = await viewer.database.rows("approvals", which=id_)
+    choose = viewer.listed if id_ is None else viewer.named
+    rows = await choose("run", found, "run_id")
     if id_ is not None and not rows:
         raise Refused(f"There is no approval {quoted(id_)}. See `remit inbox`.", code="no_such_approval")
     return rows

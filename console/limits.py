@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from remit.checkpoints.database import Row
+from remit.console import viewing
 from remit.console.edge import go
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.render import moment, money
 from remit.console.screen import listing, say, table
 from remit.console.services import opened
@@ -22,17 +23,20 @@ def limits(
         str | None, typer.Argument(metavar="PURPOSE|EFFECT|SUBJECT", help="Only those of this one.")
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Also windows that are over.")] = False,
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """What is used of each limit, of which unknown, and what waits for it."""
-    go(_limits(which, every, as_json))
+    go(_limits(which, every, token, as_json))
 
 
-async def _limits(which: str | None, every: bool, as_json: bool) -> None:
+async def _limits(which: str | None, every: bool, token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
         zone = (await database.rows("installation"))[0]["zone"]
-        rows = await database.rows("limits", which=which, every=every, limit=_MOST)
+        viewer = await viewing.viewer(services, token)
+        found = await database.rows("limits", which=which, every=every, limit=_MOST)
+        rows = await viewer.listed("purpose", found, "purpose")
         if not await listing(database, "limits", rows, as_json=as_json, zone=zone):
             return
         columns = ("limit", "of", "window", "used", "of which unknown", "waiting")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import identity, mandate_new, mandate_try
+from remit.console import identity, mandate_new, mandate_try, viewing
 from remit.console.cohorts import check_role, cohort, overlap_line
 from remit.console.edge import go
 from remit.console.options import AsJson, Token, Yes
@@ -97,8 +97,12 @@ async def _standing(database: Database, mandate: Mandate) -> str:
     return "new"
 
 
-async def find(database: Database, which: str) -> Row:
-    """One granted mandate by file, purpose (the live or newest one) or beginning of its hash. Raises Refused."""
+async def find(viewer: viewing.Viewer, which: str) -> Row:
+    """One granted mandate by file, purpose (the live or newest one) or beginning of its hash.
+
+    Raises Refused where there is none that the viewer may see.
+    """
+    database = viewer.database
     if Path(which).is_file():
         from remit.policies import read_mandate
 
@@ -106,13 +110,15 @@ async def find(database: Database, which: str) -> Row:
     rows = await database.rows("mandates", which=which)
     if not rows and len(which) >= 4:
         prefix = which.removeprefix("v1:")
-        rows = [
+        found = [
             row for row in await database.rows("mandates", which=None) if row["hash"][3:].startswith(prefix)
         ]
-        if len({row["hash"] for row in rows}) > 1:
+        rows = await viewer.listed("mandate", found, "hash") or found
+        if len({row["hash"] for row in rows}) > 1 and rows is not found:
             raise Refused(
                 f"More than one mandate begins with {which}. Give more of its hash.", code="ambiguous"
             )
+    rows = await viewer.named("mandate", rows, "hash")
     if not rows:
         raise Refused(
             f"No mandate {which} is granted here. Grant it: `remit mandate grant FILE`.",
@@ -136,17 +142,17 @@ def compiled(row: Row) -> Mandate:
 
 
 @app.command()
-def show(which: _Which, as_json: AsJson = False) -> None:
+def show(which: _Which, token: Token = None, as_json: AsJson = False) -> None:
     """One mandate in words, who granted it, for whom, and whether it is in force."""
-    go(_show(which, as_json))
+    go(_show(which, token, as_json))
 
 
-async def _show(which: str, as_json: bool) -> None:
+async def _show(which: str, token: str | None, as_json: bool) -> None:
     from remit.policies import in_words
 
     async with opened() as services:
         database = await services.database()
-        row = await find(database, which)
+        row = await find(await viewing.viewer(services, token), which)
         mandate = compiled(row)
         subjects = [r["subject"] for r in await database.rows("mandate_subjects", mandate=row["hash"])]
         if as_json:
@@ -175,15 +181,16 @@ def _brief(row: Row) -> dict[str, Any]:
 
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
-    """Every mandate that was ever granted here."""
-    go(_list(as_json))
+def list_(token: Token = None, as_json: AsJson = False) -> None:
+    """Every mandate that was ever granted here; with a token, as far as it may see."""
+    go(_list(token, as_json))
 
 
-async def _list(as_json: bool) -> None:
+async def _list(token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
-        found = await database.rows("mandates", which=None)
+        viewer = await viewing.viewer(services, token)
+        found = await viewer.listed("mandate", await database.rows("mandates", which=None), "hash")
         rows = [{**_brief(row), "subjects": row["subjects"]} for row in found]
         if await listing(database, "mandates", rows, as_json=as_json):
             shown = [
@@ -209,8 +216,8 @@ def revoke(which: _Which, token: Token = None, yes: Yes = False) -> None:
 async def _revoke(which: str, token: str | None, yes: bool) -> None:
     async with opened() as services:
         database = await services.database()
-        row = await find(database, which)
         secret = identity.secret(services.settings, token)
+        row = await find(viewing.Viewer(database, secret), which)
         if row["revoked_at"] is None:
             confirm(f"Revoke {row['purpose']} {row['hash'][:15]} for good?", yes=yes)
         since = await (await services.people()).revoke_mandate(secret, row["hash"])

@@ -8,7 +8,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON; its keys are s
 Token = Annotated[
     str | None,
     typer.Option(
-        "--token", metavar="FILE", help="Whose word this is: a token file, or the name of one of HOME/tokens."
+        "--token",
+        metavar="FILE",
+        help="Whose word this is: a token file, the name of one of HOME/tokens, or - to type it.",
     ),
 ]
 Because = Annotated[

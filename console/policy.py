@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.console import explaining, verdicts
+from remit.console import explaining, verdicts, viewing
 from remit.console.edge import go
 from remit.console.exits import Exit
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.render import safe
 from remit.console.screen import complain, heading, print_json, say
 from remit.console.services import Services, opened
@@ -28,10 +28,11 @@ def check(as_json: AsJson = False) -> None:
 @app.command()
 def explain(
     which: Annotated[str, typer.Argument(metavar="OPERATION|KEY", help="Of a key, its newest revision.")],
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Say in words why an operation got its verdict, from what was stored when it was judged."""
-    go(_explain(which, as_json))
+    go(_explain(which, token, as_json))
 
 
 async def _check(as_json: bool) -> int:
@@ -86,9 +87,10 @@ def _tell(document: dict[str, Any]) -> None:
         say(*(f"In {row['run_id']}: {verdicts.silence(row)}" for row in document["silences"]))
 
 
-async def _explain(which: str, as_json: bool) -> None:
+async def _explain(which: str, token: str | None, as_json: bool) -> None:
     async with opened() as services:
-        document = await explaining.explained(services, which)
+        viewer = await viewing.viewer(services, token)
+        document = await explaining.explained(services, viewer, which)
         if as_json:
             print_json(document)
             return

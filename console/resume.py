@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from remit.checkpoints.database import Database
-from remit.console import carrying
+from remit.console import carrying, viewing
 from remit.console.edge import go
 from remit.console.exits import Exit
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.screen import print_json, say
 from remit.console.services import Services, opened
 from remit.tools.errors import LeaseLost
@@ -36,18 +35,20 @@ def resume(
     timeout: Annotated[
         float, typer.Option("--timeout", min=0, metavar="S", help="At most so many seconds.")
     ] = _DAY,
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """Carry a paused or interrupted run on. Exit 0 ended, 3 paused, 4 stopped or blocked, 5 open cases."""
-    go(_resume(run, wait, timeout, as_json))
+    go(_resume(run, wait, timeout, token, as_json))
 
 
-async def _resume(run: str | None, wait: bool, timeout: float, as_json: bool) -> int:
+async def _resume(run: str | None, wait: bool, timeout: float, token: str | None, as_json: bool) -> int:
     async with opened() as services:
         database = await services.database()
+        viewer = await viewing.viewer(services, token)
         if run is not None:
-            await carrying.require(database, run)
-        wanted = [run] if run is not None else await _all_open(database)
+            await viewer.run(run)
+        wanted = [run] if run is not None else await _all_open(viewer)
         ends: list[carrying.End] = []
         for run_id in wanted:
             progress = None if as_json else carrying.Progress(database)
@@ -65,9 +66,10 @@ async def _resume(run: str | None, wait: bool, timeout: float, as_json: bool) ->
     return max((end.code for end in ends), default=Exit.DONE)
 
 
-async def _all_open(database: Database) -> list[str]:
-    rows = await database.rows("runs", all=False, limit=1_000)
-    return [row["id"] for row in reversed(rows) if row["ended_at"] is None]
+async def _all_open(viewer: viewing.Viewer) -> list[str]:
+    rows = await viewer.database.rows("runs", all=False, limit=1_000)
+    open_ = [row for row in reversed(rows) if row["ended_at"] is None]
+    return [row["id"] for row in await viewer.listed("run", open_, "id")]
 
 
 @dataclass

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from remit.checkpoints.database import Row
-from remit.console import carrying, identity, mandates
+from remit.console import carrying, identity, mandates, viewing
 from remit.console.edge import go
 from remit.console.options import AsJson, Token
 from remit.console.render import many, moment
@@ -34,7 +34,7 @@ async def _run(which: str, token: str | None, as_json: bool) -> int:
     async with opened() as services:
         database = await services.database()
         secret = identity.secret(services.settings, token)
-        row = await mandates.find(database, which)
+        row = await mandates.find(viewing.Viewer(database, secret), which)
         driver = await services.driver(row["purpose"])
         run_id = await driver.start(secret, row["hash"])
         if not as_json:
@@ -59,16 +59,18 @@ def runs(
     every: Annotated[
         bool, typer.Option("--all", help="Also those that ended more than seven days ago.")
     ] = False,
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
-    """What is going on, newest first."""
-    go(_runs(every, as_json))
+    """What is going on, newest first; with a token, as far as it may see."""
+    go(_runs(every, token, as_json))
 
 
-async def _runs(every: bool, as_json: bool) -> None:
+async def _runs(every: bool, token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
-        found = await database.rows("runs", all=every, limit=_MOST)
+        viewer = await viewing.viewer(services, token)
+        found = await viewer.listed("run", await database.rows("runs", all=every, limit=_MOST), "id")
         waited = await database.rows("limits_waited_for")
         rows = [
             {key: row[key] for key in _KEYS} | {"limits": _waited_for(row["id"], waited)} for row in found

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.checkpoints.database import Database, Row
-from remit.console import already, carrying, verdicts
+from remit.checkpoints.database import Row
+from remit.console import already, verdicts, viewing
 from remit.console.edge import go
 from remit.console.exits import Exit
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.render import many, moment, money, quoted, subject_of
 from remit.console.screen import (
     closed_doors,
@@ -39,16 +39,17 @@ def status(
         str | None, typer.Argument(metavar="[RUN|PURPOSE|SUBJECT]", help="Everything of late by default.")
     ] = None,
     tell: Annotated[bool, typer.Option("--tell", help="For a subject: what can honestly be told.")] = False,
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """The facts for each customer and step, with their evidence. Exit 5 where cases are open."""
-    go(_status(which, tell, as_json))
+    go(_status(which, tell, token, as_json))
 
 
-async def _status(which: str | None, tell: bool, as_json: bool) -> int:
+async def _status(which: str | None, tell: bool, token: str | None, as_json: bool) -> int:
     async with opened() as services:
         database = await services.database()
-        purposes, subject = await _asked_for(database, which)
+        purposes, subject = await _asked_for(await viewing.viewer(services, token), which)
         if tell and subject is None:
             raise Refused("Telling is about one customer. Write `remit status 104 --tell`.", code="usage")
         reports = await _reports(services, purposes, subject)
@@ -82,18 +83,20 @@ async def _status(which: str | None, tell: bool, as_json: bool) -> int:
     return Exit.CASES if any(report.cases for report in reports) else Exit.DONE
 
 
-async def _asked_for(database: Database, which: str | None) -> tuple[list[str], str | None]:
-    """Purposes, and the subject where one was meant."""
+async def _asked_for(viewer: viewing.Viewer, which: str | None) -> tuple[list[str], str | None]:
+    """Purposes, and the subject where one was meant; only what the viewer may see."""
+    database = viewer.database
     if which is None:
-        rows = await database.rows("runs", all=False, limit=1_000)
+        rows = await viewer.listed("run", await database.rows("runs", all=False, limit=1_000), "id")
         return list(dict.fromkeys(row["purpose"] for row in rows)), None
     if which.startswith("run-"):
-        return [(await carrying.require(database, which))["purpose"]], None
-    mandates = await database.rows("mandates", which=which)
+        return [(await viewer.run(which))["purpose"]], None
+    mandates = await viewer.named("purpose", await database.rows("mandates", which=which), "purpose")
     if mandates:
         return [mandates[0]["purpose"]], None
     subject = subject_of(which)
-    purposes = [row["purpose"] for row in await database.rows("purposes_of_subject", subject=subject)]
+    found = await database.rows("purposes_of_subject", subject=subject)
+    purposes = [row["purpose"] for row in await viewer.named("purpose", found, "purpose")]
     if not purposes:
         raise Refused(
             f"No run, purpose or subject {quoted(which)} is known here. See `remit runs`; a subject is written as "

@@ -12,8 +12,9 @@ import psycopg
 import typer
 
 from remit.checkpoints.notices import Notices
+from remit.console import viewing
 from remit.console.edge import go
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.render import many, moment, quoted
 from remit.console.screen import complain, listing, say, table
 from remit.console.services import Services, opened
@@ -67,16 +68,19 @@ _KEYS = ("id", "kind", "run_id", "data", "at", "tries", "told_at", "error", "giv
 
 
 def notices(
-    all_: Annotated[bool, typer.Option("--all", help="Also what was told.")] = False, as_json: AsJson = False
+    all_: Annotated[bool, typer.Option("--all", help="Also what was told.")] = False,
+    token: Token = None,
+    as_json: AsJson = False,
 ) -> None:
     """What people were not told yet, and why."""
-    go(_list(all_, as_json))
+    go(_list(all_, token, as_json))
 
 
-async def _list(all_: bool, as_json: bool) -> None:
+async def _list(all_: bool, token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
-        rows = await database.rows("notices", all=all_, limit=_MOST)
+        viewer = await viewing.viewer(services, token)
+        rows = await viewer.listed("run", await database.rows("notices", all=all_, limit=_MOST), "run_id")
         found = [{key: row[key] for key in _KEYS} for row in rows]
         if not await listing(database, "notices", found, as_json=as_json, needs_worker=True):
             return

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from remit.checkpoints.database import Database, Row
-from remit.console import carrying, holds, inbox, verdicts
+from remit.console import carrying, holds, inbox, verdicts, viewing
 from remit.console.edge import go
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token
 from remit.console.render import many, moment, money, quoted
 from remit.console.screen import closed_doors, door_line, heading, listing, say, table
 from remit.console.services import opened
@@ -20,20 +20,23 @@ _MOST = 10_000
 
 def show(
     which: Annotated[str, typer.Argument(metavar="RUN|OPERATION|KEY")],
+    token: Token = None,
     as_json: AsJson = False,
 ) -> None:
     """The trace: plans, verdicts, approvals, attempts, evidence, and the journal in order."""
-    go(_show(which, as_json))
+    go(_show(which, token, as_json))
 
 
-async def _show(which: str, as_json: bool) -> None:
+async def _show(which: str, token: str | None, as_json: bool) -> None:
     async with opened() as services:
         database = await services.database()
+        viewer = await viewing.viewer(services, token)
         if which.startswith("run-"):
-            found = [await _run(database, which)]
+            found = [await _run(database, await viewer.run(which))]
             tell = _tell_run
         else:
-            found = [await _operation(database, row) for row in await database.rows("operation", which=which)]
+            rows = await viewer.named("run", await database.rows("operation", which=which), "run_id")
+            found = [await _operation(database, row) for row in rows]
             tell = _tell_operation
         if not found:
             raise Refused(
@@ -45,8 +48,8 @@ async def _show(which: str, as_json: bool) -> None:
                 tell(trace)
 
 
-async def _run(database: Database, run_id: str) -> dict[str, Any]:
-    row = await carrying.require(database, run_id)
+async def _run(database: Database, row: Row) -> dict[str, Any]:
+    run_id = row["id"]
     plans = await database.rows("plans", run=run_id)
     outcomes = {
         plan["number"]: await database.rows("proposal_outcomes", run=run_id, plan=plan["number"])

@@ -19,10 +19,11 @@ from remit.tools.transport import Transport
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Where a run ends by name: `plans` turns of the model, `tokens` in all."""
+    """Where a run ends by name: `plans` turns of the model, `tokens` in all. After `reads` it reads no more."""
 
     plans: int = 12
     tokens: int = 200_000
+    reads: int = 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from remit.checkpoints.database import json as _jsonb
 from remit.graph.deps import Deps, RunContext
 from remit.graph.model import clean
+from remit.graph.prompts import UNTRUSTED
 from remit.tools.actions import Json, read_json
 from remit.tools.catalogue import FINISH, Finish
 from remit.tools.contracts import Arguments, ReadTool
@@ -33,6 +34,8 @@ class _Taken:
     """What one plan came to: an answer for each call that proposes nothing, the proposals, and the statements."""
 
     results: dict[str, Json] = field(default_factory=dict)
+    reads: int = 0
+    """Of the whole run, with this plan's so far."""
     proposals: list[dict[str, Json]] = field(default_factory=list)
     statements: list[dict[str, Json]] = field(default_factory=list)
 
@@ -63,9 +66,10 @@ async def take_in(deps: Deps, run: RunContext, number: int, calls: Sequence[dict
     Raises NoAnswer, NotSent or OutcomeUnknown when something cannot be read now: then the plan stays as it is, and
     is taken in again later. Idempotent: cohorts, proposals and statements are written once each.
     """
-    if {call["name"] for call in calls} & {tool.contract.name for tool in deps.catalogue.reads()}:
+    taken, reading = _Taken(), [tool.contract.name for tool in deps.catalogue.reads()]
+    if {call["name"] for call in calls} & {*reading}:
         await deps.policy.check()
-    taken = _Taken()
+        taken.reads = await deps.database.value("reads_before", run=run.run_id, number=number, tools=reading)
     for index, call in enumerate(calls, start=1):
         try:
             answer = await _one(deps, run, (number, index), call, taken)
@@ -101,6 +105,12 @@ async def _one(
         return {"ok": "statements are kept and compared with the evidence"}
     reading = next((tool for tool in deps.catalogue.reads() if tool.contract.name == name), None)
     if reading is not None:
+        taken.reads += 1
+        if taken.reads > deps.budget.reads:
+            raise Refused(
+                f"This run has read {deps.budget.reads} times, and may not read more. Go on with what is known.",
+                code="read_budget",
+            )
         return await _read(deps, run, f"cohort-{place[0]}-{place[1]}", reading, said)
     tool = next((t for t in deps.catalogue.for_agents() if t.contract.name == name), None)
     if tool is None:
@@ -150,7 +160,7 @@ async def _read(deps: Deps, run: RunContext, handle: str, tool: ReadTool, said: 
     arguments = tool.arguments.model_validate_json(said)
     kept = await deps.database.row("cohort", run=run.run_id, handle=handle)
     if kept is not None:
-        return {"cohort": handle, "count": len(kept["subjects"]), "sample": kept["sample"]}
+        return _shown(handle, len(kept["subjects"]), kept["sample"])
     named = getattr(arguments, "subject", None)
     if named is not None and named not in await _inside(deps, run, [named]):
         raise Refused(
@@ -160,6 +170,7 @@ async def _read(deps: Deps, run: RunContext, handle: str, tool: ReadTool, said: 
     await deps.database.reach(FaultPoint.BEFORE_READ)
     rows = await tool.read(deps.transport, arguments)
     await deps.database.reach(FaultPoint.AFTER_READ)
+    tool.contract.check(rows)
     inside = await _inside(deps, run, [row["subject"] for row in rows])
     shown = [row for row in rows if row["subject"] in inside]
     await deps.database.rows(
@@ -172,10 +183,15 @@ async def _read(deps: Deps, run: RunContext, handle: str, tool: ReadTool, said: 
         subjects=[row["subject"] for row in shown],
         sample=_jsonb(shown[:_SAMPLE]),
     )
-    result: dict[str, Json] = {"cohort": handle, "count": len(shown), "sample": shown[:_SAMPLE]}
+    result = _shown(handle, len(shown), shown[:_SAMPLE])
     if len(shown) < len(rows):
         result["outside_the_mandate"] = len(rows) - len(shown)
     return result
+
+
+def _shown(handle: str, count: int, sample: Json) -> dict[str, Json]:
+    """What the model sees of a read. Records hold other people's words, so they stand under a name that says so."""
+    return {"cohort": handle, "count": count, UNTRUSTED: sample}
 
 
 async def _inside(deps: Deps, run: RunContext, subjects: Sequence[str]) -> set[str]:

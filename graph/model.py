@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from remit.tools.actions import Json, read_json
 from remit.tools.errors import RemitError
+from remit.tools.transport import unechoed
 
 _MOST_CALLS = 32
 _MOST_TEXT = 20_000
@@ -65,6 +66,7 @@ class OpenAIModel:
         from openai import APIError, AsyncOpenAI
 
         self.name = name
+        self._key = key
         self._failure = APIError
         self._client = AsyncOpenAI(base_url=url, api_key=key, max_retries=0, timeout=_SECONDS)
 
@@ -80,14 +82,11 @@ class OpenAIModel:
                 tools=list(tools),  # type: ignore[arg-type]
             )
         except self._failure as error:
-            raise _unavailable(_refusal(error)) from error
-        try:
-            body = read_json(answer.text, exact=False)
-        except ValueError as error:
-            raise _unavailable("no JSON") from error
-        if not isinstance(body, dict):
-            raise _unavailable("no completion")
-        return _reply(body, len(json.dumps([*messages, *tools])) + len(answer.text))
+            failed = _unavailable(_refusal(error, self._key))
+        else:
+            return _read(unechoed(answer.text, self._key), len(json.dumps([*messages, *tools])))
+        # Raised here, so without a cause: the client's errors hold the request with the key in its headers.
+        raise failed
 
 
 def bounded(reply: Reply) -> Reply:
@@ -104,6 +103,17 @@ def bounded(reply: Reply) -> Reply:
 def clean(text: str) -> str:
     """Bounded text that Postgres can hold: NUL and lone surrogates are replaced."""
     return text[:_MOST_TEXT].encode("utf-8", "replace").decode("utf-8").replace("\x00", "\ufffd")
+
+
+def _read(text: str, asked: int) -> Reply:
+    """The turn in an answer to `asked` characters. Raises ModelUnavailable where it is no completion."""
+    try:
+        body = read_json(text, exact=False)
+    except ValueError as error:
+        raise _unavailable("no JSON") from error
+    if not isinstance(body, dict):
+        raise _unavailable("no completion")
+    return _reply(body, asked + len(text))
 
 
 def _reply(body: dict[str, Json], characters: int) -> Reply:
@@ -131,9 +141,9 @@ def _call(call: dict[str, Json]) -> Call:
     )
 
 
-def _refusal(error: Exception) -> str:
-    """What the endpoint itself said, where it said anything: an answer is not a silence."""
-    status, said = getattr(error, "status_code", None), clean(str(error))[:_MOST_REFUSAL]
+def _refusal(error: Exception, key: str) -> str:
+    """What the endpoint itself said, where it said anything, without our key: an answer is not a silence."""
+    status, said = getattr(error, "status_code", None), clean(unechoed(str(error), key))[:_MOST_REFUSAL]
     return type(error).__name__ if status is None else f"it refused the request: {said}"
 
 

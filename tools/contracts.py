@@ -114,6 +114,30 @@ class ReadContract(Strict):
     most_subjects: Annotated[int, Field(ge=1, le=100_000)]
     timeout: Seconds
 
+    @model_validator(mode="after")
+    def _disjoint(self) -> "ReadContract":
+        if both := sorted({*self.fields} & {*self.pii}):
+            raise ValueError(
+                f"{both} are marked pii and returned as well: what is pii leaves no reading tool"
+            )
+        return self
+
+    def check(self, rows: Sequence[Mapping[str, Json]]) -> None:
+        """Raises Refused where a read brought other fields than the contract names, or too many subjects."""
+        if len(rows) > self.most_subjects:
+            raise Refused(
+                f"{self.name} brought more than {self.most_subjects} subjects, so nothing of it is used. Choose a "
+                "smaller cohort.",
+                code="too_many_subjects",
+            )
+        foreign = {name for row in rows for name in row} - {"subject", *self.fields}
+        if foreign:
+            raise Refused(
+                f"{self.name} brought fields that its contract does not name ({', '.join(sorted(foreign))}), so "
+                "nothing of it is used. Ask for something else, and have its contract looked at.",
+                code="fields_outside_contract",
+            )
+
 
 class Arguments(Strict):
     """Base of what a model may say in a call of a writing tool: exactly one of `subject` and `cohort`."""

@@ -19,6 +19,11 @@ from remit.tools.errors import NotSent, OutcomeUnknown, RemitError
 MAX_ANSWER_BYTES = 8 * 1024 * 1024
 """An answer beyond this is unreadable, not partly read: 100 records of a batch stay far below it."""
 
+ECHO = "[credential]"
+"""What stands in the place of a credential that a receiver sent back."""
+
+_SHORTEST_SECRET = 8
+
 _KEPT = frozenset({"etag", "retry-after", "idempotency-replayed"})
 """The last one tells a stored answer from a fresh one: a stored failure is final for its key."""
 
@@ -121,7 +126,8 @@ class Transport:
         if self._session is None:
             raise RuntimeError("Transport is used outside `async with`. Enter it first.")
         self.calls += 1
-        sent = {"Authorization": f"Bearer {self._credential(credential)}", **(headers or {})}
+        secret = self._credential(credential)
+        sent = {"Authorization": f"Bearer {secret}", **(headers or {})}
         if body is not None:
             sent["Content-Type"] = "application/json"
         try:
@@ -135,7 +141,7 @@ class Transport:
                     allow_redirects=False,
                 ) as answer,
             ):
-                return await _read(answer)
+                return await _read(answer, secret)
         except aiohttp.ClientConnectorError:
             failed: RemitError = NotSent(
                 f"{receiver} refused the connection; nothing was written. Look at it, then `remit resume`.",
@@ -187,15 +193,28 @@ async def _once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerTy
         raise aiohttp.ClientConnectionError(str(error)) from error
 
 
-async def _read(answer: aiohttp.ClientResponse) -> Response:
+def unechoed(text: str, secret: str) -> str:
+    """`text` without the secret that was sent for it: gateways and debug pages repeat the headers of a request.
+
+    One of fewer than 8 characters is left: it would be found in any text, and is no secret.
+    """
+    return text.replace(secret, ECHO) if len(secret) >= _SHORTEST_SECRET else text
+
+
+async def _read(answer: aiohttp.ClientResponse, secret: str) -> Response:
     raw = bytearray()
     async for chunk in answer.content.iter_any():
         raw += chunk
         if len(raw) > MAX_ANSWER_BYTES:
             answer.close()
             return Response(answer.status, None, {})
-    headers = {name.lower(): value for name, value in answer.headers.items() if name.lower() in _KEPT}
+    headers = {
+        name.lower(): unechoed(value, secret)
+        for name, value in answer.headers.items()
+        if name.lower() in _KEPT
+    }
     try:
-        return Response(answer.status, read_json(bytes(raw), exact=False), headers)
+        # Before it is parsed, so that no part of an answer, known or not, can carry it anywhere.
+        return Response(answer.status, read_json(unechoed(raw.decode(), secret), exact=False), headers)
     except ValueError:
         return Response(answer.status, None, headers)

@@ -12,14 +12,7 @@ from remit.tools.errors import Refused
 from .conftest import Remit
 
 KEYS = {
-    "id",
-    "person",
-    "natural_person",
-    "role",
-    "minted_by",
-    "created_at",
-    "expires_at",
-    "revoked_at",
+    *("id", "person", "natural_person", "role", "minted_by", "created_at", "expires_at", "revoked_at"),
     "expired",
 }
 

@@ -16,7 +16,8 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 DECLARE actor tokens := token_of(p_secret); granted mandates; started runs;
 BEGIN
     SELECT * INTO granted FROM mandates WHERE hash = p_mandate;
-    IF NOT FOUND THEN
+    -- Whoever starts a run owns it and sees what was done under the purpose, so to know a hash is not enough (F18).
+    IF NOT FOUND OR NOT sees_mandate(actor, granted) THEN
         RAISE EXCEPTION 'This mandate is not granted. Grant it first: `remit mandate grant FILE`.' USING ERRCODE = 'RM012';
     ELSIF NOT mandate_live(p_mandate) THEN
         RAISE EXCEPTION 'This mandate is not in force (revoked, superseded or outside its time). See `remit mandate show`.' USING ERRCODE = 'RM012';
