@@ -87,6 +87,7 @@ NOTHING_HAPPENS = {
     "down": Seen.RECEIVER_DOWN,
     "in_progress": Seen.IN_PROGRESS,
     "reused": Seen.KEY_REUSED,
+    "failed_for_good": Seen.STORED_FAILURE,
 }
 HAPPENS = {"accepted": Seen.ACCEPTED, "reply_lost": Seen.UNKNOWN, "error_after": Seen.UNKNOWN}
 """What a request may come to: without an effect, with one, or still on its way (`queued`)."""
@@ -139,7 +140,9 @@ class World:
             sent.seen = Seen.UNKNOWN if lost else known or Seen.ACCEPTED
         else:
             told = NOTHING_HAPPENS[comes_to]
-            final = told in (Seen.REFUSED, Seen.PRECONDITION)
+            if told is Seen.STORED_FAILURE and not sent.keyed:
+                told = Seen.UNKNOWN
+            final = told in (Seen.REFUSED, Seen.PRECONDITION, Seen.STORED_FAILURE)
             sent.seen = known if known is not None and final else told
             if final and sent.keyed:
                 self.final.setdefault(sent.wire_key, told)
@@ -153,7 +156,12 @@ class World:
         return {"different": Sight.DIFFERENT, "queued": Sight.PENDING}.get(told, Sight.EFFECTIVE)
 
     def on_its_way(self, key: str) -> bool:
-        return any(sent.on_its_way for sent in self.sent.values() if sent.key == key)
+        """Whether a request may still have an effect; what arrives under an answered wire key gets that answer."""
+        return any(
+            sent.on_its_way and not (sent.keyed and sent.wire_key in self.final)
+            for sent in self.sent.values()
+            if sent.key == key
+        )
 
     def withdrawable(self) -> list[str]:
         """Keys whose effect the receiver may still take back for good: no request for them is anywhere."""
@@ -292,7 +300,7 @@ class LedgerMachine(RuleBasedStateMachine):
         row = {
             "id": entry.id,
             "verdict": verdict,
-            "reasons": [],
+            "reasons": [{"code": "said_by_test", "detail": ""}],
             "obligations": obligations,
             "policy_engine": "test",
         }
@@ -464,7 +472,7 @@ class LedgerMachine(RuleBasedStateMachine):
         entry = self._any(data)
         if entry is not None and sure:
             (told,) = self._db("cancel_holds", secret=self.place.tokens.support_manager, ids=[entry.id])
-            assert (told["outcome"] == "kept back") == self.model.cancel(entry.id)
+            assert (told["outcome"] == "kept_back") == self.model.cancel(entry.id)
 
     @action(
         2,
@@ -617,13 +625,14 @@ class LedgerMachine(RuleBasedStateMachine):
         sight = Sight.UNREADABLE if told == "unreadable" else self.world.shows(due.key, told)
         keyed = KEYED[due.key.split("/")[1]]
         quiet = (due.last_send is None or due.last_send <= due.now) and not self.world.on_its_way(due.key)
+        remembered = keyed and due.first_sent is not None
         then = after_look(
             Look(
                 sight=sight,
                 state=due.state,
                 absence_counts=told != "early" and quiet,
-                may_resend=keyed and due.first_sent is not None,
-                senders_ended=due.senders_ended,
+                may_resend=remembered and not due.key_answered,
+                senders_ended=due.senders_ended or (remembered and due.key_answered),
                 receipt_accepted=due.receipt_accepted,
                 bounded=True,
                 tired=False,
@@ -690,6 +699,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 "fact": entry.fact,
                 "doubt": entry.doubt,
                 "resend": entry.resend,
+                "keep_back": entry.keep_back,
+                "generation": entry.generation,
                 "obstacle": self.model.obstacle(entry),
                 "attempts": [
                     (one.number, one.key, one.seen, one.ended_at is not None, one.late, one.no_effect)
@@ -759,7 +770,7 @@ SELECT a.id, a.set_hash FROM remit.approvals a JOIN remit.approval_items i ON i.
 WHERE i.operation_id = %s"""
 
 _REAL = b"""
-SELECT o.id, o.revision, o.state, o.closed, o.fact, o.doubt, o.resend, o.obstacle,
+SELECT o.id, o.revision, o.state, o.closed, o.fact, o.doubt, o.resend, o.keep_back, o.generation, o.obstacle,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.number, a.wire_key, a.seen, a.ended_at IS NOT NULL, a.late,
                                                     a.no_effect) ORDER BY a.number), '[]')
         FROM remit.attempts a WHERE a.operation_id = o.id) AS attempts,
@@ -815,6 +826,7 @@ def _judged_by(due: Due) -> dict[str, Any]:
         "resend",
         "senders_ended",
         "receipt_accepted",
+        "key_answered",
     )
     return {"over": over, "sent": due.first_sent is not None, **{name: getattr(due, name) for name in named}}
 
