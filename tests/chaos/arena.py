@@ -40,6 +40,11 @@ PURPOSES = ("outage-0611", "outage-0619")
 HOLD_SECONDS = 6.0
 """A little more than policy holds messages back."""
 
+_SHORT_PAUSES = b"""
+CREATE OR REPLACE FUNCTION remit.longest_pause() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '3 seconds' $$
+"""
+"""So many faults would keep a receiver's door closed for minutes, in which nothing at all is tried."""
+
 
 @dataclass(frozen=True)
 class Ground:
@@ -74,6 +79,8 @@ async def ground(folder: Path) -> AsyncIterator[Ground]:
         template = "template_chaos"
         urls = await embedded.create_database(home, template)
         await migrate(urls.owner_url, tenant=TENANT, environment="sandbox")
+        async with await psycopg.AsyncConnection.connect(urls.owner_url, autocommit=True) as owner:
+            await owner.execute(_SHORT_PAUSES)
         yield Ground(home, template)
     finally:
         await embedded.remove(home)

@@ -48,7 +48,7 @@ _FORBIDDEN: dict[str, str] = {
     "limits: shares that no sent operation holds, or sent operations without one": """
         SELECT u.count AS id FROM remit.limit_usage u WHERE u.count <> (
             SELECT count(*) FROM remit.reservations r JOIN remit.operations o ON o.id = r.operation_id
-            WHERE r.purpose = u.purpose AND r.name = u.name AND o.state NOT IN ('PENDING', 'CLOSED'))""",
+            WHERE r.bucket = u.bucket AND o.state NOT IN ('PENDING', 'CLOSED'))""",
     "a case, though every fault of this round can be settled": """
         SELECT operation_id AS id FROM remit.cases WHERE closed_at IS NULL""",
 }

@@ -13,11 +13,14 @@ Kind = Literal[
     "decide", "clock", "edit", "fault", "stop", "lift", "restart_postgres", "cut_connections", "kill_company"
 ]
 
-KILLS = 45
+KILLS = 50
 """Workers that die in one round, unless the work is done earlier."""
 
 _STOP_LASTS = 3
 """Deaths between a stop and its lift."""
+
+_LONGEST_LIFE = 6.0
+"""Seconds after which also a worker dies that finds nothing to do and so comes to no moment and no point."""
 
 EFFECTS = {"payments": "POST /credits", "accounts": "PATCH /accounts/{id}", "mail": "POST /messages"}
 SEARCHES = {
@@ -54,8 +57,8 @@ person, and other tests show that. A `delay` past that bound is the same: the re
 
 @dataclass(frozen=True)
 class Fate:
-    """How one worker dies: at its n-th act, at the n-th point of sending of its runner, after so many seconds from
-    outside, or asked to end."""
+    """How one worker dies: at its n-th act, at the n-th point of sending of its runner, or after so many seconds from
+    outside, killed or asked to end."""
 
     worker: int
     moment: int = 0
@@ -106,12 +109,10 @@ class Schedule:
         """How the n-th worker of this round dies: most at a moment or a point, some by a clock, a few politely."""
         dice = random.Random(f"worker {self.seed} {worker}")  # noqa: S311 - as above
         how, polite = dice.random(), dice.random() < 0.2
-        # None lives for ever: one that finds nothing to do passes no points, but its sweeps are moments.
-        most = dice.choice((60, 150, 400))
         if how < 0.4:
-            return Fate(worker, moment=dice.randint(3, most))
+            return Fate(worker, moment=dice.randint(3, dice.choice((60, 150, 300))), seconds=_LONGEST_LIFE)
         if how < 0.75:
-            return Fate(worker, moment=most, point=dice.randint(1, 12))
+            return Fate(worker, point=dice.randint(1, 12), seconds=_LONGEST_LIFE)
         return Fate(worker, seconds=round(dice.uniform(0.2, 2.0), 3), polite=polite)
 
 

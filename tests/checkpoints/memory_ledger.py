@@ -2,6 +2,7 @@
 
 It implements the runner's port, so that tests of the runner need no database, and it is the model that the database is
 compared with after each step of the property test. Real time is `now()`; company time is real time plus `offset`.
+Limits are those of a whole purpose for ever; windows, subjects and automatic budgets are left to their own tests.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from remit.tools.actions import Json, wire_key
+from remit.tools.doors import Door, Met
 from remit.tools.errors import LeaseLost
 from remit.tools.ports import Claimed, Due, Lease, Operation, Receipt, Settlement
 from remit.tools.states import State
@@ -62,6 +64,7 @@ class Entry:
     generation: int
     obligations: dict[str, Any]
     doubt: bool = False
+    keep_back: bool = False
     resend: bool = False
     version: int = 1
     checks: int = 0
@@ -97,6 +100,18 @@ class Hold:
     until: datetime = LONG_AGO
 
 
+@dataclass
+class Gate:
+    """One receiver's door: closed why, failures in a row, and when the next probe is due."""
+
+    closed: Met | None = None
+    failures: int = 0
+    detail: str = ""
+    pause: timedelta | None = None
+    probe_at: datetime = LONG_AGO
+    probing: bool = False
+
+
 @dataclass(frozen=True)
 class Order:
     """A standing stop or freeze: `value` is a run's id, a purpose, a subject, or empty for all."""
@@ -122,6 +137,7 @@ class MemoryLedger:
         self.orders: list[Order] = []
         self.mandate_over: str | None = None
         self.shares: dict[int, list[str]] = {}
+        self.gates: dict[str, Gate] = {}
         self.operation_ids: dict[str, int] = {}
         self.attempt_ids: dict[int, int] = {}
 
@@ -145,13 +161,16 @@ class MemoryLedger:
             earlier = [entry for entry in self.entries.values() if entry.key == row["key"]]
             if any(entry.state is not State.CLOSED for entry in earlier):
                 continue
-            denied = row["verdict"] == "deny"
+            # A person said no in this run, and an agent does not ask twice.
+            asked_before = any(e.closed == "rejected" and e.run == lease.run_id for e in earlier)
+            verdict = "deny" if asked_before else row["verdict"]
+            denied = verdict == "deny"
             made = Entry(
                 id=self.operation_ids.get(row["key"], len(self.entries) + 1),
                 revision=len(earlier) + 1,
                 run=lease.run_id,
                 row=row,
-                verdict=row["verdict"],
+                verdict=verdict,
                 state=State.CLOSED if denied else State.PENDING,
                 closed="denied" if denied else None,
                 generation=max((entry.generation for entry in earlier), default=1),
@@ -167,6 +186,7 @@ class MemoryLedger:
         entry = self.entries[id_]
         if entry.state is State.PENDING:
             entry.verdict, entry.obligations = verdict, obligations
+            entry.gates.pop("limit", None)
             if verdict == "deny":
                 self._close(entry, "denied")
 
@@ -205,10 +225,14 @@ class MemoryLedger:
             self._close_dead_mandates()
 
     def cancel(self, id_: int) -> bool:
-        """Keeps one waiting operation back."""
-        waiting = self.entries[id_].state is State.PENDING
+        """Keeps an operation back: at once where it waits, and for good where it proves not to have been sent."""
+        entry = self.entries[id_]
+        waiting = entry.state is State.PENDING
         if waiting:
-            self._close(self.entries[id_], "cancelled")
+            self._close(entry, "cancelled")
+        elif entry.state in (State.SENDING, State.UNKNOWN) and not entry.keep_back:
+            entry.keep_back = True
+            entry.version += 1
         return waiting
 
     def start_holds(self, run: str) -> None:
@@ -250,7 +274,10 @@ class MemoryLedger:
         if lease.worker in self.dead:
             raise LeaseLost(f"Worker {lease.worker} was found dead. Start another.", code="lease_lost")
         entries = [self.entries[id_] for id_ in sorted(ids) if self.entries[id_].run == lease.run_id]
-        return [self._claim(lease, entry, read_at, send_seconds, terms) for entry in entries]
+        claimed = [self._claim(lease, entry, read_at, send_seconds, terms) for entry in entries]
+        taken = [claim.operation_id for claim in claimed if claim.refused is None]
+        self._wake({name for id_ in taken for name in self.shares[id_]}, len(taken))
+        return claimed
 
     async def may_send(self, lease: Lease, attempts: Sequence[int]) -> set[int]:
         hold, now = self.holds[lease.run_id], datetime.now(UTC)
@@ -265,6 +292,9 @@ class MemoryLedger:
             and one.ended_at is None
             and one.send_by > now
             and one.worker not in self.dead
+            and not entry.keep_back
+            and self._allowed(entry)
+            and not self._shut(entry)
             and self._ordered(entry) is None
             and self.mandate_over is None
         }
@@ -298,6 +328,7 @@ class MemoryLedger:
             if entry.state in (State.UNKNOWN, State.ACCEPTED)
             and entry.due_at <= now
             and run_id in (None, entry.run)
+            and not self._shut(entry)
         ][:limit]
         for entry in found:
             entry.due_at = now + timedelta(seconds=5)
@@ -317,6 +348,32 @@ class MemoryLedger:
         self._release(freed)
         return moved
 
+    async def doors(self) -> list[Door]:
+        return [Door(name, gate.closed, gate.failures, gate.detail) for name, gate in self.gates.items()]
+
+    async def knock(self, receiver: str) -> bool:
+        gate, now = self.gates.get(receiver, Gate()), datetime.now(UTC)
+        if gate.closed is None or gate.probe_at > now:
+            return False
+        gate.probing, gate.probe_at = True, now + timedelta(seconds=30)
+        return True
+
+    async def note(self, receiver: str, met: Met, detail: str) -> Door:
+        gate = self.gates.setdefault(receiver, Gate())
+        if met is Met.ANSWERED:
+            gate.closed, gate.failures, gate.detail, gate.probing = None, 0, "", False
+        else:
+            gate.failures += 1
+            closing = gate.closed is None and (met is not Met.SILENT or gate.failures >= 5)
+            if gate.probing or closing:
+                first = timedelta(seconds=20 if met is Met.CREDENTIAL else 2)
+                gate.pause = (
+                    first if gate.pause is None else min(max(gate.pause * 2, first), timedelta(minutes=5))
+                )
+                gate.closed, gate.detail, gate.probing = met, detail[:300], False
+                gate.probe_at = datetime.now(UTC) + gate.pause
+        return Door(receiver, gate.closed, gate.failures, gate.detail)
+
     # The rules.
 
     def obstacle(self, entry: Entry) -> str | None:
@@ -330,12 +387,13 @@ class MemoryLedger:
         if entry.state is State.ACCEPTED:
             return "settlement"
         unknown = entry.state is State.UNKNOWN
-        if unknown and not entry.resend:
+        if unknown and (entry.keep_back or not entry.resend):
             return "verification"
         barred = self._barred(entry)
         if barred is not None:
             return "verification" if unknown and barred != "policy" else barred
-        return self._required(entry) or self._gated(entry) or self._holding(entry) or "ready"
+        door = "receiver" if self._shut(entry) else None
+        return self._required(entry) or door or self._gated(entry) or self._holding(entry) or "ready"
 
     def _barred(self, entry: Entry) -> str | None:
         """What people and policy have not allowed, or have taken back."""
@@ -345,8 +403,16 @@ class MemoryLedger:
             return "mandate"
         if entry.verdict is None:
             return "policy"
+        return None if self._allowed(entry) else "approval"
+
+    def _allowed(self, entry: Entry) -> bool:
         granted = entry.execute_by is not None and entry.execute_by > self.clock()
-        return "approval" if entry.verdict == "needs_approval" and not granted else None
+        return entry.verdict != "needs_approval" or granted
+
+    def _shut(self, entry: Entry) -> bool:
+        """Whether a door that the operation has to pass lets nobody through now."""
+        found = (self.gates.get(name, Gate()) for name in entry.row["receivers"])
+        return any(gate.closed is not None and gate.probe_at > datetime.now(UTC) for gate in found)
 
     def _required(self, entry: Entry) -> str | None:
         live = {e.key: e for e in self.entries.values() if e.state is not State.CLOSED}
@@ -379,7 +445,8 @@ class MemoryLedger:
         if refused:
             return Claimed(entry.id, refused, None, None, None)
         assert contract is not None
-        self.shares.setdefault(entry.id, [limit["name"] for limit in entry.obligations.get("volume", [])])
+        self.shares.setdefault(entry.id, _limits(entry))
+        entry.gates.pop("limit", None)
         entry.state, entry.resend, entry.checks = State.SENDING, False, 0
         entry.version += 1
         one = Try(
@@ -422,6 +489,14 @@ class MemoryLedger:
             for limit in entry.obligations.get("volume", [])
         )
 
+    def _wake(self, names: set[str], most: int) -> None:
+        """The next that wait for a limit with room, the smallest first; a claim that took shares wakes as many again."""
+        for name in names:
+            waiting = [e for e in self.entries.values() if "limit" in e.gates and name in _limits(e)]
+            waiting.sort(key=lambda e: (e.row["amount_minor"] or 0, e.id))
+            for entry in [e for e in waiting if not self._limit_used_up(e)][:most]:
+                del entry.gates["limit"]
+
     def used(self, limit: str) -> int:
         """Shares of one limit that are taken."""
         return sum(limit in names for names in self.shares.values())
@@ -463,23 +538,30 @@ class MemoryLedger:
 
     def _apply(self, entry: Entry, to: State, *, closed: str | None = None, resend: bool = False) -> None:
         entry.checks = entry.checks + 1 if to is entry.state else 0
+        answered = to is State.PENDING and self._key_answered(entry)
         entry.state, entry.closed = to, closed if to is State.CLOSED else None
         entry.doubt = to is State.UNKNOWN
         entry.resend = resend and to is State.UNKNOWN
-        entry.generation += to is State.CLOSED and closed in ("refused", "withdrawn")
+        entry.generation += answered or (to is State.CLOSED and closed in ("refused", "withdrawn"))
         entry.due_at = datetime.now(UTC)
         entry.version += 1
+        if to is State.PENDING and entry.keep_back:
+            self._close(entry, "cancelled")
+
+    def _key_answered(self, entry: Entry) -> bool:
+        """The receiver's last word under the current key is a failure that it keeps."""
+        key = wire_key(self.installation, entry.key, entry.generation)
+        return any(one.seen == "stored_failure" and one.key == key for one in entry.tries)
 
     def _close(self, entry: Entry, why: str) -> None:
         entry.state, entry.closed = State.CLOSED, why
+        entry.gates.pop("limit", None)
         entry.version += 1
 
     def _release(self, freed: Sequence[Entry]) -> None:
         """Shares go back; where any did, whatever waited for one tries again."""
-        back = [self.shares.pop(entry.id, []) for entry in freed]
-        if any(back):
-            for entry in self.entries.values():
-                entry.gates.pop("limit", None)
+        back = [name for entry in freed for name in self.shares.pop(entry.id, [])]
+        self._wake(set(back), 100)
 
     def _due(self, entry: Entry, now: datetime) -> Due:
         tries = [one for one in entry.tries if not one.no_effect]
@@ -500,6 +582,7 @@ class MemoryLedger:
             senders_ended=all(one.ended_at or one.worker in self.dead for one in tries),
             first_sent=min((one.company_time for one in tries), default=None),
             receipt_accepted=seen or any(one.seen == "accepted" for one in tries),
+            key_answered=self._key_answered(entry),
             now=now,
             company_now=now + self.offset,
         )
@@ -570,3 +653,8 @@ class MemoryLedger:
     def _tries(self, ids: Iterable[int]) -> list[tuple[Entry, Try]]:
         wanted = set(ids)
         return [(e, one) for e in self.entries.values() for one in e.tries if one.id in wanted]
+
+
+def _limits(entry: Entry) -> list[str]:
+    """Names of the limits that an operation needs a share of."""
+    return [limit["name"] for limit in entry.obligations.get("volume", [])]

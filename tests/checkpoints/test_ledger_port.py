@@ -14,6 +14,7 @@ import pytest
 
 from remit.sandbox import dump
 from remit.tools.actions import Json
+from remit.tools.doors import Met
 from remit.tools.errors import LeaseLost
 from remit.tools.ports import Due, Lease, Ledger, Receipt, Settlement
 from remit.tools.recovery import AFTER_ATTEMPT
@@ -263,6 +264,32 @@ async def test_proved_absence_frees_the_operation_and_its_attempts(port: Port) -
     assert due.first_sent is not None
     assert due.first_sent > datetime.now(UTC) - timedelta(seconds=SECONDS)
     assert (due.attempt, due.senders_ended, due.receipt_accepted) == (2, True, False)
+
+
+async def test_a_door_closes_after_five_silences_and_opens_with_an_answer(port: Port) -> None:
+    """One lost answer closes nothing; any answer sets the count back."""
+    silences = [await port.ledger.note("payments", Met.SILENT, "no answer") for _ in range(4)]
+    assert [(door.closed, door.failures) for door in silences] == [(None, n) for n in range(1, 5)]
+    closed = await port.ledger.note("payments", Met.SILENT, "no answer")
+    assert (closed.closed, closed.detail) == (Met.SILENT, "no answer")
+    assert [door.name for door in await port.ledger.doors() if door.closed is not None] == ["payments"]
+    opened = await port.ledger.note("payments", Met.ANSWERED, "")
+    assert (opened.closed, opened.failures, opened.detail) == (None, 0, "")
+
+
+@pytest.mark.parametrize("met", [Met.GONE, Met.CREDENTIAL])
+async def test_behind_a_closed_door_nothing_is_claimed_begun_or_looked_up(port: Port, met: Met) -> None:
+    """What tells of every other call closes at once, for everybody; nobody is let through before a probe is due."""
+    own, other = await port.propose([OWN, OTHER])
+    (claim,) = await port.claim(own)
+    await port.ledger.note("payments", met, "for the test")
+    assert not await port.ledger.knock("payments")
+    assert await port.ledger.may_send(port.lease, [claim.attempt_id]) == set()
+    assert (await port.claim(other))[0].refused == "receiver"
+    await port.told(claim, Seen.UNKNOWN)
+    assert await port.due() == []
+    await port.ledger.note("payments", Met.ANSWERED, "")
+    assert [due.operation_id for due in await port.due()] == [own]
 
 
 async def test_the_runner_settles_credits_over_either(port: Port, bench: Bench) -> None:
