@@ -103,7 +103,7 @@ async def test_neither_schema_nor_triggers_nor_hashes_are_within_its_reach(
     bench: Bench, tokens: Tokens, ledger_database: Urls, statement: str
 ) -> None:
     """It makes nothing, switches nothing off, gives itself nothing, and reads no hash of a secret in any form."""
-    assert await refused(ledger_database, sql.SQL("{}").format(sql.SQL(statement)))  # type: ignore[arg-type]
+    assert await refused(ledger_database, sql.SQL("{}").format(sql.SQL(statement)))
 
 
 async def counted(bench: Bench) -> dict[str, int]:

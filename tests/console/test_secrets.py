@@ -180,7 +180,7 @@ def test_no_credential_and_no_token_is_kept_shown_or_logged(
 def test_a_changed_credential_is_used_by_the_next_call(
     watched: Watched,
 ) -> None:
-    """Rotation needs no restart: it is read from its file at each call, and a refused one closes the receiver's door."""
+    """Rotation needs no restart: it is read at each call, and a refused one closes the receiver's door."""
 
     async def calls() -> None:
         from remit.console.services import opened
