@@ -41,7 +41,8 @@ HOLD_SECONDS = 6.0
 """A little more than policy holds messages back."""
 
 _SHORT_PAUSES = b"""
-CREATE OR REPLACE FUNCTION remit.longest_pause() RETURNS interval LANGUAGE sql IMMUTABLE AS $$ SELECT interval '3 seconds' $$
+CREATE OR REPLACE FUNCTION remit.longest_pause() RETURNS interval LANGUAGE sql IMMUTABLE
+AS $$ SELECT interval '3 seconds' $$
 """
 """So many faults would keep a receiver's door closed for minutes, in which nothing at all is tried."""
 
