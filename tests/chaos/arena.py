@@ -42,7 +42,7 @@ HOLD_SECONDS = 6.0
 
 _SHORT_PAUSES = b"""
 CREATE OR REPLACE FUNCTION remit.longest_pause() RETURNS interval LANGUAGE sql IMMUTABLE
-    AS $$ SELECT interval '3 seconds' $$
+AS $$ SELECT interval '3 seconds' $$
 """
 """So many faults would keep a receiver's door closed for minutes, in which nothing at all is tried."""
 

@@ -490,7 +490,7 @@ class MemoryLedger:
         )
 
     def _wake(self, names: set[str], most: int) -> None:
-        """The next that wait for a limit with room, the smallest first; a claim wakes as many as it took shares."""
+        """The next that wait for a limit with room, the smallest first; a claim wakes as many as it took."""
         for name in names:
             waiting = [e for e in self.entries.values() if "limit" in e.gates and name in _limits(e)]
             waiting.sort(key=lambda e: (e.row["amount_minor"] or 0, e.id))

@@ -100,8 +100,8 @@ async def test_stored_values_are_the_same_after_a_checkpoint_and_mean_the_same(
 
 @pytest.mark.parametrize(
     "value",
-    [FOLD, Judged(risk=Risk.HIGH), Gone(1), {("a-1", "a-2")}, Risk.HIGH],
-    ids=["a zoned time", "a model", "a dataclass", "a set of tuples", "an enum"],
+    [FOLD, Judged(risk=Risk.HIGH), Gone(1), {("a-1", "a-2")}, {"risk": Risk.HIGH}],
+    ids=["a zoned time", "a model", "a dataclass", "a set of tuples", "a nested enum"],
 )
 async def test_what_is_no_json_value_never_comes_back_as_something_else(
     bench: Bench, tokens: Tokens, value: Any

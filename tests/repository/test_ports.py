@@ -7,6 +7,7 @@ from .test_sources import MODULES, parsed
 
 SUITES = {
     "Ledger": "tests/checkpoints/test_ledger_port.py",
+    "DoorKeeper": "tests/checkpoints/test_ledger_port.py",
     "PolicyEngine": "tests/policies/test_engine_port.py",
     "Model": "tests/graph/test_model_port.py",
     "BaseCheckpointSaver": "tests/checkpoints/test_saver_port.py",
