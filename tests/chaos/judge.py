@@ -44,7 +44,7 @@ _FORBIDDEN: dict[str, str] = {
             SELECT FROM remit.journal j WHERE j.operation_id = a.operation_id AND j.kind = 'attempts.added'
             AND (j.data ->> 'id')::bigint = a.id)""",
     "I7: a run without a name for where it stands": """
-        SELECT 0 AS id FROM remit.runs WHERE status = 'RUNNING' OR reason = ''""",
+        SELECT 0 AS id FROM remit.runs WHERE status <> 'RUNNING' AND reason = ''""",
     "limits: shares that no sent operation holds, or sent operations without one": """
         SELECT u.count AS id FROM remit.limit_usage u WHERE u.count <> (
             SELECT count(*) FROM remit.reservations r JOIN remit.operations o ON o.id = r.operation_id

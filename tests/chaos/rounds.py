@@ -146,7 +146,8 @@ async def _all_done(arena: Arena) -> bool:
 
 
 async def _settled(arena: Arena) -> bool:
-    """Nothing moves and nobody is at work."""
+    """Nothing moves and nobody is at work. A run that stays RUNNING is found here; afterwards one of the workers may
+    look once more at what another has just carried on."""
     if await arena.sql(
         "SELECT 1 FROM remit.runs r JOIN remit.leases l ON l.run_id = r.id"
         " WHERE r.status = 'RUNNING' OR l.lease_until > clock_timestamp() LIMIT 1"
