@@ -50,7 +50,7 @@ def test_only_an_administrator_mints(staffed: Remit) -> None:
 
 
 def test_a_role_that_policy_does_not_know_is_refused(staffed: Remit) -> None:
-    """A typo would be a token that may nothing; the canary's role is for the engine's own check."""
+    """(F12) A typo would be a token that may nothing; the canary's role is for the engine's own check."""
     for role in ("finance", "canary"):
         said = staffed("token", "new", "someone", "--role", role, "--token", "administrator")
         assert said.code == 1
@@ -121,6 +121,36 @@ def test_the_variable_names_a_token_file_too(staffed: Remit, monkeypatch: pytest
     """For a person who works with one token all day."""
     monkeypatch.setenv("REMIT_TOKEN_FILE", str(staffed.home / "tokens" / "administrator"))
     staffed.done("token", "new", "someone", "--role", "support_manager")
+
+
+def test_a_secret_is_never_taken_from_the_command_line_or_a_variable(
+    staffed: Remit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused without being repeated, with what to do about the secret that others may have read by now."""
+    text = (staffed.home / "tokens" / "administrator").read_text().strip()
+    by_word = staffed("token", "new", "someone", "--role", "finance_lead", "--token", text)
+    monkeypatch.setenv("REMIT_TOKEN_FILE", text)
+    by_variable = staffed("token", "new", "someone", "--role", "finance_lead")
+    for said in (by_word, by_variable):
+        assert (said.code, said.out) == (1, "")
+        assert "`remit token revoke ID`" in said.errors
+        assert text not in said.errors
+
+
+def test_a_token_can_be_typed_at_a_terminal_and_is_not_shown(
+    staffed: Remit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `--token -`, through the terminal's own prompt; where there is none, nobody waits for it."""
+    words = ("token", "new", "someone", "--role", "finance_lead", "--token", "-")
+    refused = staffed(*words)
+    assert (refused.code, "at a terminal only" in refused.errors) == (1, True)
+    text = (staffed.home / "tokens" / "administrator").read_text()
+    for typed, code in (("", 1), ("rmt_nobodys", 1), (text, 0)):
+        monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+        monkeypatch.setattr("getpass.getpass", lambda _, typed=typed: typed)
+        said = staffed(*words)
+        assert said.code == code, typed
+        assert text.strip() not in said.out + said.errors
 
 
 @pytest.mark.parametrize("person", ["", " ", "a\nb", "x" * 61])

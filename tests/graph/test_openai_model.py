@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -127,6 +128,33 @@ async def test_what_is_no_completion_is_no_answer(asked: Asked, body: object, st
     """A page, half an answer or a refusal pauses the run; no library retries it."""
     with pytest.raises(ModelUnavailable, match="nothing was planned"):
         await asked(body, status=status, kind=kind)
+
+
+async def test_a_key_that_the_endpoint_repeats_is_told_to_nobody() -> None:
+    """Neither its refusal, nor the error's cause, nor a turn holds the key that the request carried."""
+    key = "key-of-the-model-0123456789"
+
+    async def handle(request: web.Request) -> web.Response:
+        said = f"Incorrect API key provided: {request.headers['Authorization']}"
+        if "refuse" in await request.text():
+            return web.json_response({"error": {"message": said}}, status=401)
+        return web.json_response(completion({"content": said}, "stop"))
+
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", handle)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    model, refusing = OpenAIModel(url, key, "m"), OpenAIModel(url, key, "refuse")
+    with pytest.raises(ModelUnavailable, match="Incorrect API key") as refused:
+        await refusing.plan(MESSAGES, [])
+    assert key not in "".join(traceback.format_exception(refused.value))
+    assert (refused.value.__cause__, refused.value.__context__) == (None, None)
+    assert (await model.plan(MESSAGES, [])).content == "Incorrect API key provided: Bearer [credential]"
+    for one in (model, refusing):
+        await one.close()
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize("fault", ["html", "error_before", "expired_credential", "rate_limit", "refuse"])

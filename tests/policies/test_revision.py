@@ -99,6 +99,8 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
     "a hold as text": effect("email.send", hold_seconds="5"),
     "nobody may approve": effect("credit.issue", approvers=[]),
     "an approver that is no role": effect("credit.issue", approvers=["nobody"]),
+    "a misspelled role that may release": effect("email.send", release_by=["suport_manager"]),
+    "a misspelled role in a quorum": effect("credit.issue", quorum_of={"finance_led": 1}),
     "who may end a window and approves nothing": effect("email.send", release_by=["administrator"]),
     "a quorum of none": effect("credit.issue", quorum=0),
     "a quorum of a role that is not asked": effect("credit.issue", quorum_of={"support_manager": 1}),
@@ -145,7 +147,7 @@ WRONG_DATA: Mapping[str, Callable[[Any], object]] = {
 
 @pytest.mark.parametrize("case", WRONG_DATA)
 def test_incomplete_policy_data_does_not_start(policy_folder: Path, case: str) -> None:
-    """A slip in the data is found at the start, with its place, and never as a decision."""
+    """(F12) A slip in the data, of a role too, is found at the start, with its place, and never as a decision."""
     data = policy_data()
     WRONG_DATA[case](data["remit"]["settings"])
     with pytest.raises(Misconfigured, match=r"^data\.json: .*Correct the policy data\.$") as refused:
