@@ -21,6 +21,15 @@ ROWS = 250
 """More than two batches of looks, so that a sweep is hit with some behind it and some before it."""
 
 
+ON_THE_WAY = [
+    point
+    for point in FaultPoint
+    if point.value.split("_", 1)[1]
+    in {"snapshot", "claim", "may_send", "send", "record", "tidy", "due", "verify", "settle", "swept"}
+]
+"""What one credit certainly passes from its snapshot to its settlement; the crash matrix has all points."""
+
+
 class ReceiptsLost(Exception):
     """Everything was sent, and what came of it is not recorded."""
 
@@ -36,7 +45,7 @@ async def terminated(urls: Urls) -> int:
         return int(row[0]) if row else 0
 
 
-@pytest.mark.parametrize("point", list(FaultPoint))
+@pytest.mark.parametrize("point", ON_THE_WAY)
 async def test_all_connections_end_at_any_point_and_each_effect_happens_once(
     ledger_database: Urls, world: World, affected: list[str], point: FaultPoint
 ) -> None:
