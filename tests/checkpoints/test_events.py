@@ -551,7 +551,8 @@ async def test_an_event_during_a_look_has_the_next_one_at_once(
             await desk.world.control.advance(60)
             await desk.arrived("credit.accepted", "credit.settled")
 
-    runner = Runner(bench.ledger, bench.catalogue, bench.transport, overtaken)
+    bench.database.reach = overtaken
+    runner = Runner(bench.ledger, bench.catalogue, bench.transport)
     async with await psycopg.AsyncConnection.connect(ledger_database.owner_url, autocommit=True) as owner:
         await owner.execute("UPDATE remit.operations SET checks = 9, due_at = clock_timestamp()")
     assert await runner.look(None) == 1

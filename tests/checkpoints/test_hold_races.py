@@ -167,6 +167,8 @@ class Sending:
     async def run(self, lease: Lease) -> tuple[Sent, str]:
         """What the sender did, and what whoever kept it back was told."""
         runner = Runner(self.bench.ledger, self.bench.catalogue, self.bench.transport, self.reach)
+        # Commits are told of by the database, calls by the runner.
+        self.bench.database.reach = self.reach
         sent = await runner.send(lease, await self.bench.ledger.sendable(lease.run_id, 0, 100))
         assert self.asked is not None
         ((row),) = await self.asked
