@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
-from remit.console.edge import Ended
+from remit.console.edge import Ended, go
 from remit.console.exits import Exit
-from remit.console.options import AsJson
+from remit.console.options import AsJson, Token, Yes
 from remit.console.render import span
 from remit.console.screen import complain, print_json, say, table
 from remit.tools.actions import Json
 from remit.tools.catalogue import credit_catalogue
+from remit.tools.errors import Refused
 
 
 def catalogue(
@@ -19,10 +20,29 @@ def catalogue(
         bool,
         typer.Option("--check", help="Answer for each writing tool; exit 1 where an answer is missing."),
     ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe", help="Send to test subjects on purpose, and see whether receivers enforce keys."
+        ),
+    ] = False,
+    *,
+    subjects: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SUBJECT]...", help="With --probe; REMIT_PROBE_SUBJECTS by default."),
+    ] = None,
+    token: Token = None,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """The tools: effect, authority, what undoes them, and what holds for at most once."""
-    if check:
+    if probe == check and (probe or subjects):
+        raise Refused("Subjects belong to --probe, and it goes without --check. Choose one.", code="usage")
+    if probe:
+        from remit.console import probes
+
+        go(probes.probe(list(subjects or ()), token, yes=yes, as_json=as_json))
+    elif check:
         _check(as_json)
     else:
         _list(as_json)
@@ -65,7 +85,9 @@ def _check(as_json: bool) -> None:
     def told(one: Answers) -> tuple[object, ...]:
         undo = one.undo
         taken_back = (
-            "nothing" if undo is None else f"{undo['tool']}, owned by {undo['owner']}, shown by {undo['test']}"
+            "nothing"
+            if undo is None
+            else f"{undo['tool']}, owned by {undo['owner']}, shown by {undo['test']}"
         )
         approved = "" if undo is None else ", ".join(undo["approved_by"])
         behind = ", ".join(one.behind)
@@ -78,7 +100,12 @@ def _check(as_json: bool) -> None:
     else:
         columns = ("tool", "retry-safe", "taken back by", "approved by", "irreversible", "behind")
         table(columns, [told(one) for one in rows])
-        say(*(f"What {one.tool} did, at most once: {one.at_most_once}. Told later by {one.records}." for one in rows))
+        say(
+            *(
+                f"What {one.tool} did, at most once: {one.at_most_once}. Told later by {one.records}."
+                for one in rows
+            )
+        )
     missing = [remedy for one in rows for remedy in one.missing]
     if missing:
         complain("\n".join(missing))

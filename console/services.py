@@ -218,4 +218,9 @@ async def opened(
 
         checked()
     async with AsyncExitStack() as stack:
-        yield Services(settings, stack, reach)
+        services = Services(settings, stack, reach)
+        if acts and settings.environment == "production":
+            from remit.console.startup import require_proved
+
+            await require_proved(await services.database(), services.catalogue())
+        yield services

@@ -51,7 +51,11 @@ def with_contract(patch: pytest.MonkeyPatch, name: str, **changes: object) -> No
     def altered(tool: WriteTool) -> WriteTool:
         if tool.contract.name != name:
             return tool
-        said = {key: value for key, value in ({**tool.contract.__dict__, **changes}).items() if value != "left out"}
+        said = {
+            key: value
+            for key, value in ({**tool.contract.__dict__, **changes}).items()
+            if value != "left out"
+        }
         made: WriteTool = type("Altered", (type(tool),), {"contract": Contract.model_validate(said)})()
         return made
 
@@ -80,7 +84,10 @@ def with_another(settings: Settings) -> None:
 WRONG_DATA: dict[str, tuple[Callable[[Settings], object], str]] = {
     "misspelled": (misspelled, "Did you mean account.anotate?"),
     "spelled twice": (with_another, "credit.isue is reached by agents"),
-    "unclassified undo": (lambda s: s["effects"].pop("email.correct"), "send_correction has the effect email.correct"),
+    "unclassified undo": (
+        lambda s: s["effects"].pop("email.correct"),
+        "send_correction has the effect email.correct",
+    ),
     "undo open to agents": (
         lambda s: s["effects"]["credit.reverse"].update(reached_by="agents"),
         "Correct its reached_by",
@@ -118,7 +125,11 @@ def test_nothing_that_acts_begins_while_a_gate_is_misconfigured(
 
 @pytest.mark.parametrize(("change", "told"), WRONG_DATA.values(), ids=WRONG_DATA)
 def test_policy_data_that_does_not_fit_the_tools_does_not_start(
-    away: Remit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Callable[[Settings], object], told: str
+    away: Remit,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    change: Callable[[Settings], object],
+    told: str,
 ) -> None:
     """(F12) A slip in the data is an error of its own, and never an effect that no rule finds."""
     with_policy(monkeypatch, tmp_path, change)

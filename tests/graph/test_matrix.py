@@ -6,7 +6,7 @@ What waits leaves the company's records as they were; what is allowed shows ther
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,9 +93,10 @@ def judged_by_contract(settings: Data) -> None:
 def catalogue(request: pytest.FixtureRequest) -> Catalogue | None:
     """Tools whose contracts have the test's row and column, where it has any."""
     given = request.node.callspec.params
-    if "row" not in given:
+    if "cell" not in given:
         return None
-    return quick_catalogue(reversibility=given["row"], consequence=given["column"])
+    row, column, *_ = given["cell"]
+    return quick_catalogue(reversibility=row, consequence=column)
 
 
 @pytest.fixture
@@ -110,12 +111,12 @@ async def of_the_cell(
     engine.close()
 
 
-@pytest.mark.parametrize(("row", "column", "verdict", "held", "verified"), CELLS)
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: f"{cell[0]}-{cell[1]}")
 async def test_each_cell_is_what_the_world_shows(
-    of_the_cell: Agent, row: str, column: str, verdict: str, held: bool, verified: bool
+    of_the_cell: Agent, cell: tuple[str, str, str, bool, bool]
 ) -> None:
     """Nothing has changed while a person or a hold is waited for; afterwards there is exactly one credit."""
-    agent = of_the_cell
+    agent, (_, _, verdict, held, verified) = of_the_cell, cell
     untouched = agent.effects()
     run, end = await agent.started()
     (operation,) = await agent.operations("credit")
@@ -163,8 +164,14 @@ class Retold:
         await self._engine.check()
 
 
+def as_it_is(question: Question) -> Question:
+    return question
+
+
 def by_another_agent(question: Question) -> Question:
-    return question.model_copy(update={"subject": question.subject.model_copy(update={"id": "another-agent"})})
+    return question.model_copy(
+        update={"subject": question.subject.model_copy(update={"id": "another-agent"})}
+    )
 
 
 def after_its_revocation(question: Question) -> Question:
@@ -207,6 +214,10 @@ async def somebody_unknown(agent: Agent) -> None:
     await agent.grant(agent.mandate.model_copy(update={"why": "Also somebody whom the records do not know."}))
 
 
+def unchanged(_: Data) -> None:
+    """The policy data as they are."""
+
+
 @dataclass(frozen=True)
 class Case:
     """How one code comes about: what the model calls, and what of mandate, policy data, world or question differs."""
@@ -214,9 +225,9 @@ class Case:
     call: Call
     step: str = "credit"
     mandate: dict[str, object] = field(default_factory=dict)
-    data: Change | None = None
-    before: Callable[[Agent], Any] = as_they_are
-    told: Callable[[Question], Question] | None = None
+    data: Change = unchanged
+    before: Callable[[Agent], Awaitable[None]] = as_they_are
+    told: Callable[[Question], Question] = as_it_is
 
 
 ONE = credit(subject=SUBJECT)
@@ -274,24 +285,30 @@ def test_every_code_of_a_denial_has_its_case() -> None:
     assert found == set(CASES)
 
 
-@pytest.mark.parametrize("code", sorted(CASES))
-async def test_each_denial_leaves_the_world_unchanged(
-    bench: Bench, world: World, tokens: Tokens, engine: EmbeddedEngine, tmp_path: Path, code: str
-) -> None:
-    """Whatever the agent tries afterwards: CLOSED as denied with that code, no attempt, the records as before."""
+@pytest.fixture
+async def of_the_case(
+    bench: Bench, world: World, tokens: Tokens, code: str, tmp_path: Path
+) -> AsyncIterator[Agent]:
+    """An agent whose mandate, policy, company and question are those of the code's case."""
     case = CASES[code]
-    policy = engine if case.data is None else engine_with(tmp_path / "policy", case.data)
-    agent = await Agent.made(bench, world, tokens, policy, 1, **case.mandate)
-    agent.policy.engine = policy if case.told is None else Retold(policy, case.told)
+    engine = engine_with(tmp_path / "policy", case.data)
+    agent = await Agent.made(bench, world, tokens, engine, 1, **case.mandate)
+    agent.policy.engine = Retold(engine, case.told)
     await case.before(agent)
     agent.model.turns = [turn(case.call), finish(("credit", 1))]
+    yield agent
+    engine.close()
+
+
+@pytest.mark.parametrize("code", sorted(CASES))
+async def test_each_denial_leaves_the_world_unchanged(of_the_case: Agent, code: str) -> None:
+    """Whatever the agent tries afterwards: CLOSED as denied with that code, no attempt, the records as before."""
+    agent = of_the_case
     with agent.nothing_changes():
         run, _ = await agent.started()
         await agent.bench.sweep()
         await agent.drive(run, by_person=True)
-    operations = await agent.operations(case.step)
+    operations = await agent.operations(CASES[code].step)
     assert operations
     assert {(one["state"], one["closed"], one["attempts"]) for one in operations} == {("CLOSED", "denied", 0)}
     assert all(code in {reason["code"] for reason in one["reasons"]} for one in operations)
-    if policy is not engine:
-        policy.close()
