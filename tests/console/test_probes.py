@@ -181,4 +181,4 @@ def test_production_sends_nothing_on_keys_that_no_fresh_probe_showed(
     assert (said.code, said.out) == (1, "")
     assert "issue_credit version 1 rests on keys" in said.errors
     assert "`remit catalogue --probe SUBJECT`" in " ".join(said.errors.split())
-    assert production("runs").code == 0
+    assert production("receivers").code == 0
