@@ -554,3 +554,10 @@ FROM remit.notices WHERE told_at IS NULL AND tries > 0 AND error IS NOT NULL
 
 -- name: forget
 SELECT * FROM remit.forget(%(secret)s, %(days)s)
+
+-- name: store_probe
+SELECT * FROM remit.store_probe(%(secret)s, %(operation)s, %(shown)s, %(evidence)s)
+
+-- name: probes
+SELECT DISTINCT ON (tool, tool_version) *, at > remit.clock() - make_interval(days => %(days)s) AS fresh
+FROM remit.probes ORDER BY tool, tool_version, id DESC

@@ -40,7 +40,7 @@ def grant(
 async def _grant(file: Path, token: str | None, yes: bool) -> None:
     from remit.policies import in_words, load_policy, read_mandate
 
-    async with opened() as services:
+    async with opened(acts=True) as services:
         settings = load_policy().settings
         mandate = read_mandate(file, settings=settings)
         secret = identity.secret(services.settings, token)

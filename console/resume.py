@@ -43,7 +43,7 @@ def resume(
 
 
 async def _resume(run: str | None, wait: bool, timeout: float, token: str | None, as_json: bool) -> int:
-    async with opened() as services:
+    async with opened(acts=True) as services:
         database = await services.database()
         viewer = await viewing.viewer(services, token)
         if run is not None:

@@ -31,7 +31,7 @@ def run(
 
 
 async def _run(which: str, token: str | None, as_json: bool) -> int:
-    async with opened() as services:
+    async with opened(acts=True) as services:
         database = await services.database()
         secret = identity.secret(services.settings, token)
         row = await mandates.find(viewing.Viewer(database, secret), which)

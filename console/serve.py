@@ -77,7 +77,7 @@ def serve(
 
 async def _serve(host: str, port: int, events_only: bool) -> None:
     ending = _Awake()
-    async with opened(reach=ending.reach) as services:
+    async with opened(reach=ending.reach, acts=True) as services:
         events = await _events(services)
         _require_secrets(services.settings)
         standing = None if events_only else Standing(services, ending)

@@ -203,15 +203,24 @@ class Services:
 
 @asynccontextmanager
 async def opened(
-    settings: Settings | None = None, reach: Reach = inert, *, make: bool = False
+    settings: Settings | None = None, reach: Reach = inert, *, make: bool = False, acts: bool = False
 ) -> AsyncIterator[Services]:
     """The parts of this process, by its settings. Closes what was opened, in reverse order.
 
     `reach` is called at the fault points. Raises Misconfigured where there is no installation, unless the
-    command is to `make` one.
+    command is to `make` one; and where it `acts` and tools and policy data do not fit together.
     """
     settings = settings or load()
     if not make:
         require_installation(settings)
+    if acts:
+        from remit.console.startup import checked
+
+        checked()
     async with AsyncExitStack() as stack:
-        yield Services(settings, stack, reach)
+        services = Services(settings, stack, reach)
+        if acts and settings.environment == "production":
+            from remit.console.startup import require_proved
+
+            await require_proved(await services.database(), services.catalogue())
+        yield services

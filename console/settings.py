@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from remit.tools.actions import SUBJECT
 from remit.tools.errors import Misconfigured
 
 PREFIX = "REMIT_"
@@ -51,6 +52,7 @@ class Settings(BaseSettings):
     notify_url: _Url | None = None
     notify_secret: SecretStr | None = None
     notify_command: str | None = None
+    probe_subjects: Annotated[str, Field(pattern=rf"^{SUBJECT}(,{SUBJECT})*$")] | None = None
 
     @property
     def sandboxed(self) -> bool:
@@ -63,6 +65,11 @@ class Settings(BaseSettings):
         return self.policy_engine or ("embedded" if self.sandboxed else "server")
 
     @property
+    def probed(self) -> list[str]:
+        """The test subjects of `remit catalogue --probe`."""
+        return self.probe_subjects.split(",") if self.probe_subjects else []
+
+    @property
     def tokens(self) -> Path:
         """The folder of the token files."""
         return self.home / "tokens"
@@ -73,6 +80,7 @@ _REMEDIES = {
     "tenant": "Use up to 40 small letters, digits and dashes",
     "policy_engine": "Use embedded or server",
     "opa_revision": "Give the revision that `python -m remit.policies.build` printed",
+    "probe_subjects": "Use subjects such as customer:c-104, with commas",
     "zone": "Use an IANA name such as Europe/Berlin",
     "lease_seconds": "Give seconds, from 2 to 600",
     "model_name": "Give the name of a model without spaces",

@@ -40,7 +40,7 @@ def work(
 
 async def _work(once: bool) -> None:
     ending = Ending()
-    async with opened(reach=ending.reach) as services:
+    async with opened(reach=ending.reach, acts=True) as services:
         worker = await services.worker()
         ending.listen()
         say(f"Worker {worker.id} begins. SIGTERM or Ctrl-C ends it.")

@@ -83,6 +83,8 @@ class PolicyLimit(SubjectLimit):
 class Effect(Strict):
     """Everything that policy holds about one effect; times in seconds, amounts in minor units."""
 
+    reached_by: Literal["agents", "recovery", "nobody"]
+    """By whose mandates: those of agents, only those that take something back, or by no tool of this installation."""
     autonomy: Literal["supervised", "bounded", "autonomous"]
     bounds: Bounds | None
     money: bool

@@ -111,6 +111,11 @@ class _Reader:
     def _step(self, value: Value, earlier: dict[str, Step]) -> Step:
         given = value.members(_STEP_KEYS, ("name", "effect"))
         effect = self._effect(given["effect"])
+        if effect.reached_by == "recovery":
+            given["effect"].refuse(
+                f"{given['effect'].text()} takes back what was done, and no agent's mandate reaches it",
+                "Remove the step",
+            )
         needed = {"exactly"} if effect.money else {"template", "promise"} if effect.message else set()
         needed |= {"fields"} if effect.fields else set()
         for key in ("exactly", "fields", "template", "promise"):

@@ -173,12 +173,13 @@ class AnnotateAccount(_AccountWrite):
         authority="accounts:write",
         # The update call takes the date beside the note, so policy has to be able to judge it.
         writes=("notes", "renewal_date"),
+        records="changes of the accounts service, by the operation's reference",
         for_agents=True,
         retry_safe=False,
         reversibility=Reversibility.REVERSIBLE,
         undo=Undo(
             tool="remove_note",
-            owner="support-manager",
+            owner="support_manager",
             approval="support-manager decides per record",
             test="tests/tools/test_undo.py::test_a_note_is_removed_and_the_date_put_back",
         ),
@@ -261,6 +262,7 @@ class RemoveNote(_AccountWrite):
         credential="accounts",
         authority="accounts:write",
         writes=("notes", "renewal_date"),
+        records="changes of the accounts service, by the operation's reference",
         for_agents=False,
         retry_safe=False,
         reversibility=Reversibility.IRREVERSIBLE,

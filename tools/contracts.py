@@ -25,7 +25,8 @@ class Undo(Strict):
     """Who takes an effect back and how. All four or none: an undo without them does not load."""
 
     tool: Annotated[str, Field(min_length=1)]
-    owner: Annotated[str, Field(min_length=1)]
+    owner: Annotated[str, Field(pattern=r"^[a-z][a-z_]{1,40}$")]
+    """A role of policy data."""
     approval: Annotated[str, Field(min_length=1)]
     test: Annotated[str, Field(min_length=1)]
 
@@ -59,6 +60,8 @@ class Contract(Strict):
     credential: Annotated[str, Field(min_length=1)]
     authority: Annotated[str, Field(min_length=1)]
     writes: Annotated[tuple[str, ...], Field(min_length=1)]
+    records: Annotated[str, Field(min_length=10)]
+    """Which records tell later what a version of the tool did, and by what they are found."""
     for_agents: bool
     """False for undo tools: only a recovery mandate reaches them."""
     retry_safe: bool

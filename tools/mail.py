@@ -208,13 +208,14 @@ class SendEmail(_MailTool):
         credential="mail",
         authority="messages:send",
         writes=("messages",),
+        records="messages of the mail service, by the operation's reference",
         for_agents=True,
         retry_safe=False,
         reversibility=Reversibility.IRREVERSIBLE,
         # It takes nothing back: it says what was wrong, which is all that is left once a message was read.
         undo=Undo(
             tool="send_correction",
-            owner="support-manager",
+            owner="support_manager",
             approval="support-manager decides per record",
             test="tests/tools/test_undo.py::test_a_delivered_message_is_corrected",
         ),
@@ -268,6 +269,7 @@ class SendCorrection(_MailTool):
         credential="mail",
         authority="messages:send",
         writes=("messages",),
+        records="messages of the mail service, by the operation's reference",
         for_agents=False,
         retry_safe=False,
         reversibility=Reversibility.IRREVERSIBLE,

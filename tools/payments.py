@@ -276,7 +276,7 @@ def said_once(results: Sequence[ItemResult], asked: set[str]) -> dict[str, Respo
 
 _UNDO = Undo(
     tool="reverse_credit",
-    owner="finance-lead",
+    owner="finance_lead",
     approval="finance-lead decides per record",
     test="tests/tools/test_undo.py::test_a_settled_credit_is_reversed",
 )
@@ -295,6 +295,7 @@ class IssueCredit(_CreditTool):
         credential="payments",
         authority="credits:write",
         writes=("credits",),
+        records="credits of the payments service, by the operation's reference",
         for_agents=True,
         retry_safe=True,
         reversibility=Reversibility.COMPENSABLE,
@@ -362,6 +363,7 @@ class IssueCreditLegacy(_CreditTool):
         credential="payments",
         authority="credits:write",
         writes=("credits",),
+        records="credits of the payments service, by the operation's reference",
         for_agents=True,
         retry_safe=False,
         reversibility=Reversibility.COMPENSABLE,

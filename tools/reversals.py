@@ -97,6 +97,7 @@ class ReverseCredit(WriteTool):
         credential="payments",
         authority="credits:reverse",
         writes=("reversals",),
+        records="reversals of the payments service, by the operation's reference",
         for_agents=False,
         retry_safe=True,
         reversibility=Reversibility.IRREVERSIBLE,
