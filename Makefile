@@ -63,8 +63,8 @@ crash-full: venv ## ends a worker at every fault point in every combination, and
 	@$(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
 
 .PHONY: crash-full
-crash-full: venv ## ends a worker at every fault point in every combination, and compares ledger and records (an hour)
-	@$(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
+crash-full: venv ## ends a worker at every fault point in every combination; PART=2/8 is the second of eight parts
+	@CRASH_PART=$(or $(PART),1/1) $(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
 
 .PHONY: check
 check: venv check-policies ## format, lint, strict types, import layers and policies

@@ -163,11 +163,13 @@ def limited(
     return {**NO_OBLIGATIONS, "volume": [limit(count, amount_minor, name, **more)]}
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], seconds: float = 10.0) -> None:
-    """Waits until the condition holds; TimeoutError when it does not within `seconds`."""
+async def eventually(
+    condition: Callable[[], Awaitable[bool]], seconds: float = 10.0, pause: float = 0.02
+) -> None:
+    """Waits until the condition holds, looking every `pause`; TimeoutError when it does not within `seconds`."""
     async with asyncio.timeout(seconds):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(pause)
 
 
 class CountedTransport(Transport):

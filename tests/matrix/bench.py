@@ -21,7 +21,7 @@ from tests.matrix.order import Order, carried_on
 from tests.matrix.rows import Kind, Party, Row, Signal, Trouble
 from tests.matrix.workers import Forked, Workers, forking
 
-AT_ONCE = 6
+AT_ONCE = 8
 """Rows in flight: most of a row's time is waiting, and two processes of a row are never busy at once."""
 
 _SIGNALS = {

@@ -108,9 +108,7 @@ _AFTER_A_SEND = frozenset(
 )
 """Acts that recur: the signal comes when something has been sent already, where more is at stake."""
 
-_ONE_BY_ONE = frozenset(
-    {"confirm", "may_send", "premises", "put_off", "record", "send", "snapshot", "unsend"}
-)
+_ONE_BY_ONE = frozenset({"confirm", "may_send", "premises", "put_off", "record", "send"})
 """Acts that are done tool by tool: only the first tool's would meet the signal, so each kind has its own worker."""
 
 _TOGETHER = (

@@ -28,6 +28,9 @@ from tests.matrix.order import SECONDS, Hook, Order
 from tests.matrix.rows import Trouble
 from tests.matrix.troubles import Troubles
 
+_PAUSE = 0.1
+"""Seconds between two turns. What waits for a lease or a look waits for seconds, and others need the machine."""
+
 _LIVE = """
 SELECT DISTINCT ON (s.key) s.*, EXISTS (
     SELECT FROM remit.cases c WHERE c.operation_id = s.id AND c.closed_at IS NULL) AS disputed
@@ -119,7 +122,7 @@ class Story:
                 await self._turn()
             return over
 
-        await eventually(turned, SECONDS)
+        await eventually(turned, SECONDS, _PAUSE)
         await self._troubles.after_a_send(await self._sent())
 
     async def _over(self) -> bool:

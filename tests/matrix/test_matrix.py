@@ -71,11 +71,12 @@ async def test_whatever_a_worker_dies_of_every_effect_happens_once(matrix: Matri
 
 @pytest.mark.crash_full
 async def test_every_combination_has_one_effect(matrix: Matrix) -> None:
-    """The full product: act by kind by signal by weather."""
-    parties = full()
-    tally = await judged(matrix, parties)
+    """The full product: act by kind by signal by weather. CRASH_PART is `2/8` for the second of eight machines."""
+    part, parts = (int(number) for number in os.environ.get("CRASH_PART", "1/1").split("/"))
+    mine = full()[part - 1 :: parts]
+    tally = await judged(matrix, mine)
     assert tally.wrong == []
-    assert tally.rows == len(rows_of(parties)) == len(POINTS) * len(Kind) * len(Signal) * len(Weather)
+    assert tally.rows == len(rows_of(mine)) > 0
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from remit.sandbox import dump
 from remit.sandbox.client import Control
 from remit.tools.actions import reference
 from remit.tools.doors import Doors, Met
-from remit.tools.errors import NotSent, Refused
+from remit.tools.errors import LeaseLost, NotSent, Refused
 from tests.fixtures import HOUR, Bench, Tokens, eventually
 from tests.matrix.order import SECONDS, Hook, Order
 from tests.matrix.rows import Trouble
@@ -146,7 +146,8 @@ class Troubles:
             self._done.discard(Trouble.GIVEN_UP)
             return
         place, ids = {"run": run, "token": token}, [live["id"] for live in waiting]
-        await self._bench.database.rows("fall_back", **place, ids=ids, detail="given up")
+        with suppress(LeaseLost):
+            await self._bench.database.rows("fall_back", **place, ids=ids, detail="given up")
         await self._bench.database.rows("heartbeat", **place, seconds=0.0)
 
     async def _door_closes(self, run: str, waiting: Operations) -> None:
