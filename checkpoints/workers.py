@@ -8,6 +8,7 @@ import fcntl
 import os
 import secrets
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
@@ -34,15 +35,17 @@ class Worker:
         folder.mkdir(parents=True, exist_ok=True)
         id_ = f"w-{os.getpid()}-{secrets.token_hex(4)}"
         path = folder / f"{id_}.lock"
-        lock = path.open("w")
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        await database.rows(
-            "register_worker", id=id_, host=socket.gethostname(), pid=os.getpid(), lock_path=str(path)
-        )
-        installation = await database.row("installation")
-        assert installation is not None, "migrate() writes the one row"
-        begun = cls(id_, lock, home, installation["id"])
-        await begun.watch(database)
+        with ExitStack() as unless_registered:
+            lock = unless_registered.enter_context(path.open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            await database.rows(
+                "register_worker", id=id_, host=socket.gethostname(), pid=os.getpid(), lock_path=str(path)
+            )
+            installation = await database.row("installation")
+            assert installation is not None, "migrate() writes the one row"
+            begun = cls(id_, lock, home, installation["id"])
+            await begun.watch(database)
+            unless_registered.pop_all()
         return begun
 
     async def watch(self, database: Database) -> int | None:

@@ -63,14 +63,21 @@ class _Everything(Sweep):
         return fresh + await super().ready_runs()
 
 
+_SENDING = frozenset(
+    {
+        *(FaultPoint.BEFORE_CLAIM, FaultPoint.AFTER_CLAIM, FaultPoint.BEFORE_SEND),
+        *(FaultPoint.AFTER_SEND, FaultPoint.AFTER_RECORD),
+    }
+)
+
+
 def _sending(reach: Reach, last: int) -> Reach:
-    """Ends this process at its n-th point of sending. Every sweep passes those of settling, so they do not count."""
+    """Ends this process at its n-th point of sending. Every sweep passes many others, so they do not count."""
     # Coming to a point and leaving it are two moments.
     counted = Moments(2 * last - 1).around(reach)
 
     async def reached(point: FaultPoint) -> None:
-        settling = point in (FaultPoint.BEFORE_SETTLE, FaultPoint.AFTER_SETTLE)
-        await (reach if settling else counted)(point)
+        await (counted if point in _SENDING else reach)(point)
 
     return reached
 

@@ -67,7 +67,11 @@ async def minted(
 
 async def judged_again(bench: Bench, lease: Lease, ids: list[int], **obligations: Any) -> None:
     """Another policy revision asks for a person again, with other obligations."""
-    columns = {"verdict": "needs_approval", "reasons": [], "obligations": {**ASK_FINANCE, **obligations}}
+    columns = {
+        "verdict": "needs_approval",
+        "reasons": [{"code": "supervised"}],
+        "obligations": {**ASK_FINANCE, **obligations},
+    }
     more = {"policy_engine": "test", "policy_revision": "next", "decision_id": "d", "closed_detail": None}
     rows = json([{"id": id_, **columns, **more} for id_ in ids])
     await bench.database.rows("judge", run=lease.run_id, token=lease.token, rows=rows)

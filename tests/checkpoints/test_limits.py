@@ -389,9 +389,11 @@ async def test_a_new_verdict_with_a_wider_limit_ends_the_wait(bench: Bench, toke
     verdict = {
         "id": ids[1],
         "verdict": "allow",
-        "reasons": [],
+        "reasons": [{"code": "matrix_allow"}],
         "obligations": limited(2),
+        "policy_engine": "test",
         "policy_revision": "next",
+        "decision_id": "d",
     }
     await bench.database.rows("judge", run=lease.run_id, token=lease.token, rows=Jsonb([verdict]))
     assert await refusals(bench, lease, ids[1:]) == [None]

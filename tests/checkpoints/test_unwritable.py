@@ -72,7 +72,8 @@ async def ledger(
         holder: list[Ledger] = []
 
         async def reach(point: FaultPoint) -> None:
-            await holder[0].reach(point)
+            for one in holder:
+                await one.reach(point)
 
         async with opened_bench(
             urls.app_url, world.home, world.urls, world.credentials, reach=reach, send_seconds=SEND

@@ -207,7 +207,7 @@ def test_status_tells_each_fact_with_its_source(asked: Remit) -> None:
     approve(asked, "--only", "104")
     asked("resume", asked.last_run())
     found = asked.json("status", "104")
-    assert set(found) == {"closed", "met", "orders", "warning", "reports", "told", "verdicts"}
+    assert set(found) == {"closed", "met", "orders", "stuck", "warning", "reports", "told", "verdicts"}
     (report,) = found["reports"]
     cell = next(cell for cell in report["cells"] if cell["step"] == "credit")
     assert (cell["subject"], cell["amount_minor"], cell["source"]) == (
