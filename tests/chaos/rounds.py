@@ -22,8 +22,8 @@ WORKERS = 3
 _QUIET_SECONDS = 90.0
 """The longest pause that a fault of the schedule leaves behind is under ten seconds; the rest is for slow machines."""
 
-_TIDY_ENOUGH = {"approval", "requirement"}
-"""What may still be waited for in the quiet: a person, and what follows after."""
+_TIDY_ENOUGH = {"approval", "requirement", "requirement_lost"}
+"""What may still be waited for in the quiet: a person, and what follows after, or would have followed a rejection."""
 
 
 @dataclass
