@@ -11,6 +11,7 @@ from typing import Any
 from remit.checkpoints.database import Database, Row, json
 from remit.checkpoints.ledger import Ledger
 from remit.tools.errors import Refused
+from remit.tools.ports import Due
 from remit.tools.runner import Foreseen, Runner
 
 MOST = 10_000
@@ -22,9 +23,10 @@ REFUSALS = {
     "closed_already": "The case is closed already; nothing was changed. See `remit cases show {case}`.",
     "in_the_chain": "This person stands in the chain of its run, and may not answer for it. Ask somebody outside it.",
     "wrong_role": "Only {detail} answers for such an action, so nothing was changed. Ask one of them.",
-    "changed_meanwhile": "The operation moved meanwhile, so nothing was changed. Look again: `remit cases show {case}`.",
-    "no_operation": "This case is about a whole run, and there is no outcome to establish. Close it: `remit cases close "
+    "changed_meanwhile": "The operation moved meanwhile, so nothing was changed. Look again: `remit cases show "
     "{case}`.",
+    "no_operation": "This case is about a whole run, and there is no outcome to establish. Close it: `remit cases "
+    "close {case}`.",
     "not_unknown": "Only an unknown outcome is established by a person, and this one is known ({detail}). See `remit "
     "cases show {case}`.",
     "contradicted": "The system of record can be read, and it says otherwise: {detail}. Nothing was changed. Correct "
@@ -70,14 +72,24 @@ BARRED = {
 """Why a replay is not safe, by the ledger's code, and what to do instead."""
 
 WAYS = {
-    ("resend", "key_enforced"): "safe: the same request is sent under the same wire key, which the receiver enforces "
+    (
+        "resend",
+        "key_enforced",
+    ): "safe: the same request is sent under the same wire key, which the receiver enforces "
     "and still remembers, so that it has no second effect",
-    ("send", "proved_absent"): "safe: everything sent so far is proved to be without effect; it is sent once more "
+    (
+        "send",
+        "proved_absent",
+    ): "safe: everything sent so far is proved to be without effect; it is sent once more "
     "under its own wire key",
-    ("new_revision", "no_effect"): "safe: what was sent had no effect; its run proposes it again as a new revision, "
-    "with a new verdict",
-    ("new_run", "run_ended"): "nothing to open here: its run has ended. `remit run PURPOSE` proposes again what was "
-    "not done",
+    (
+        "new_revision",
+        "no_effect",
+    ): "safe: what was sent had no effect; its run proposes it again as a new revision, with a new verdict",
+    (
+        "new_run",
+        "run_ended",
+    ): "nothing to open here: its run has ended. `remit run PURPOSE` proposes again what was not done",
 }
 """What a replay would do, by the ledger's way and reason."""
 
@@ -125,7 +137,7 @@ class Cases:
         if case["operation_id"] is None:
             return None
         item = await self._ledger.look_of(case["operation_id"])
-        return _look(item.operation_id, item.version, item.attempt, item.now.isoformat(), await self._runner.foresee(item))
+        return _look(item, await self._runner.foresee(item))
 
     async def foresee(self, case: Row, look: dict[str, Any] | None) -> Way:
         """What a replay would do after this look. Changes nothing."""
@@ -133,10 +145,8 @@ class Cases:
         assert row is not None
         return _way(case["id"], row["way"], row["why"], None)
 
-    async def resolve(
-        self, secret: str, id_: int, *, completed: bool, evidence: str, rationale: str
-    ) -> Row:
-        """Establish an unknown outcome by a person's evidence: a row of `remit.case_acts`. Refused, code of REFUSALS."""
+    async def resolve(self, secret: str, id_: int, *, completed: bool, evidence: str, rationale: str) -> Row:
+        """Establish an unknown outcome by evidence: a row of `remit.case_acts`. Refused, code of REFUSALS."""
         case = await self.case(id_)
         return await self._act(
             "resolve_case",
@@ -200,21 +210,23 @@ _OF_PERSONS = {"in_the_chain", "wrong_role", "changed_meanwhile"}
 
 
 def _way(case: int, way: str, why: str, detail: str | None) -> Way:
-    words = WAYS.get((way, why)) or f"not safe: {BARRED[why].format(case=case, detail=detail or 'see the list')}"
+    words = (
+        WAYS.get((way, why)) or f"not safe: {BARRED[why].format(case=case, detail=detail or 'see the list')}"
+    )
     return Way(way, why, words)
 
 
-def _look(operation: int, version: int, attempt: int, began: str, seen: Foreseen) -> dict[str, Any]:
+def _look(item: Due, seen: Foreseen) -> dict[str, Any]:
     sighting = seen.sighting
     return {
-        "operation_id": operation,
-        "version": version,
-        "attempt": attempt,
+        "operation_id": item.operation_id,
+        "version": item.version,
+        "attempt": item.attempt,
         "sight": sighting.sight.value,
         "source": sighting.source,
         "as_of": sighting.as_of,
         "complete": sighting.complete,
-        "read_began_at": began,
+        "read_began_at": item.now.isoformat(),
         "records": sighting.records,
         "to": seen.then.to,
         "resend": seen.then.resend,

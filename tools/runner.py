@@ -166,7 +166,7 @@ class Runner:
         return len(due)
 
     async def foresee(self, item: Due) -> Foreseen:
-        """Ask the system of record about one operation, and say what the recovery table makes of it. Settles nothing."""
+        """Ask the system of record about one operation; what the recovery table makes of it. Settles nothing."""
         sought = self._sought(item.key, item.subject, item.intent)
         contract, sightings = await self._sightings(item.tool, [sought])
         seen = sightings.get(sought.reference) or _unreadable(sought, f"{item.tool} left it out")

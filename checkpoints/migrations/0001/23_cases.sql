@@ -118,7 +118,7 @@ BEGIN
         PERFORM establish(o, actor, p_case, p_fact, p_evidence);
     END IF;
     RETURN QUERY INSERT INTO case_acts (case_id, operation_id, run_id, verb, outcome, detail, fact, evidence, rationale, person, role, token_id)
-        VALUES (p_case, o.id, c.run_id, 'resolve', coalesce(refused, 'resolved'), refusal_detail(o, refused, look), p_fact, p_evidence, p_rationale,
+        VALUES (p_case, o.id, c.run_id, 'resolve', coalesce(refused, 'resolved'), refusal_detail(c, o, refused, look), p_fact, p_evidence, p_rationale,
                 actor.person, actor.role, actor.id) RETURNING *;
 END $$;
 
@@ -139,7 +139,7 @@ BEGIN
 END $$;
 
 -- What stands against it, in words that a person can check.
-CREATE FUNCTION refusal_detail(o operations, p_code text, p_look case_look) RETURNS text
+CREATE FUNCTION refusal_detail(c cases, o operations, p_code text, p_look case_look) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
     SELECT CASE p_code
         WHEN 'wrong_role' THEN array_to_string(case_roles(o), ' or ')
@@ -147,7 +147,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
         WHEN 'not_unknown' THEN lower(o.state) || coalesce(': ' || o.closed, '')
         WHEN 'not_final' THEN lower(o.state)
         WHEN 'remedy_missing' THEN lower(o.state) || ' in the ledger, ' || coalesce(sight_now(o, p_look), 'nothing') || ' in ' || coalesce(p_look.source, 'no record')
-        WHEN 'other_case' THEN (SELECT min(x.id)::text FROM cases x WHERE x.operation_id = o.id AND x.closed_at IS NULL AND x.released_at IS NULL) END
+        WHEN 'other_case' THEN (SELECT min(x.id)::text FROM cases x WHERE x.operation_id = o.id AND x.id <> c.id AND x.closed_at IS NULL AND x.released_at IS NULL) END
 $$;
 
 -- Every request that may have reached the receiver bore the wire key that the next one would bear.
@@ -254,7 +254,7 @@ BEGIN
         WHERE came = 'proposed' AND run_id = o.run_id AND operation_id = o.id AND outcome = 'operation';
     END IF;
     RETURN QUERY INSERT INTO case_acts (case_id, operation_id, run_id, verb, outcome, detail, rationale, person, role, token_id)
-        VALUES (p_case, o.id, c.run_id, 'replay', came, coalesce(refusal_detail(o, came, look), found.way), p_rationale,
+        VALUES (p_case, o.id, c.run_id, 'replay', came, coalesce(refusal_detail(c, o, came, look), found.way), p_rationale,
                 actor.person, actor.role, actor.id) RETURNING *;
 END $$;
 
@@ -299,7 +299,7 @@ BEGIN
     END IF;
     RETURN QUERY INSERT INTO case_acts (case_id, operation_id, run_id, verb, outcome, detail, rationale, eval, no_eval, person, role, token_id)
         VALUES (p_case, o.id, c.run_id, 'close', coalesce(refused, 'closed'),
-                CASE WHEN refused IS NULL AND p_leave THEN 'left as it is' ELSE refusal_detail(o, refused, look) END,
+                CASE WHEN refused IS NULL AND p_leave THEN 'left as it is' ELSE refusal_detail(c, o, refused, look) END,
                 p_rationale, p_eval, p_no_eval, actor.person, actor.role, actor.id) RETURNING *;
 END $$;
 
