@@ -1,0 +1,144 @@
+"""`remit cases`: from the list to the closed case, on the screen and as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import psycopg
+import pytest
+
+from remit.console.cases import _compensation, _next
+from remit.sandbox import Control
+from tests.console.conftest import Remit
+
+KEY = "outage-0611/credit/customer:c-104/1"
+
+
+def unanswered(remit: Remit, fault: str = "reply_lost") -> int:
+    """The credits are approved, and the answer about customer 104's is lost: a case of an UNKNOWN operation."""
+
+    async def add() -> None:
+        async with Control.at(remit.home) as control:
+            await control.add_fault("payments", fault, "POST /credits", match={"customer": "c-104"})
+            await control.add_fault(
+                "payments", "late_search", "POST /credits", match={"customer": "c-104"}, seconds=3600
+            )
+
+    asyncio.run(add())
+    remit.done("approve", remit.open_approval()["id"], "--token", "finance-lead")
+    remit("resume")
+    with psycopg.connect(os.environ["REMIT_OWNER_URL"], autocommit=True) as owner:
+        row = owner.execute("SELECT state FROM remit.operations WHERE key = %s", [KEY]).fetchone()
+        assert row == ("UNKNOWN",)
+        owner.execute(
+            "SELECT remit.open_case(o, 'unverifiable', 'nothing can be read') FROM remit.operations o WHERE key = %s",
+            [KEY],
+        )
+        owner.execute("UPDATE remit.operations SET due_at = '9999-01-01Z' WHERE key = %s", [KEY])
+        found = owner.execute("SELECT max(id) FROM remit.cases").fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def test_without_a_case_the_list_says_so(remit: Remit) -> None:
+    """Exit 0, an empty listing, and a case that does not exist is a mistake with a next step."""
+    assert "No case is open." in remit.done("cases")
+    assert remit.json("cases", "list")["cases"] == []
+    said = remit("cases", "show", "7")
+    assert (said.code, "`remit cases`" in said.errors) == (1, True)
+
+
+def test_a_case_is_listed_shown_resolved_and_closed(asked: Remit) -> None:
+    """What is open exits 5 everywhere; each refusal says why; the end is in the trace with person and evidence."""
+    case = unanswered(asked)
+    listed = asked("cases", "--json")
+    assert listed.code == 5
+    document = asked.json("cases")
+    (row,) = document["cases"]
+    assert (row["id"], row["key"], row["tool"], row["fact"]) == (case, KEY, "issue_credit", "UNKNOWN")
+    counted = {(one["part"], one["name"]): one["open"] for one in document["counts"]}
+    assert (
+        counted["code", "unverifiable"]
+        == counted["effect", "credit.issue"]
+        == counted["purpose", "outage-0611"]
+        == 1
+    )
+    assert f"`remit cases show {case}`" in asked("status").out
+    shown = asked("cases", "show", str(case))
+    assert shown.code == 5
+    for part in (
+        "failed step: credit",
+        "owner support-manager",
+        "compensation: none",
+        "checkpoint",
+        "attempt 1",
+    ):
+        assert part in shown.out, part
+    (found,) = asked.json("cases", "show", str(case))["case"]
+    assert found["threads"][0]["checkpoint"] is not None
+    assert {sibling["step"] for sibling in found["same_subject"]} == {"annotate", "notify"}
+    assert found["trace"]["attempts"][0]["seen"] == "unknown"
+    own = ("cases", "resolve", str(case), "--evidence", "a letter", "--because", "asked the provider")
+    wrong = asked(*own, "--fact", "paid", "--token", "finance-lead")
+    assert wrong.code == 2
+    chain = asked(*own, "--fact", "completed", "--token", "support-manager")
+    assert (chain.code, "stands in the chain" in chain.errors) == (1, True)
+    early = asked(
+        "cases", "close", str(case), "--because", "x", "--eval", "lost-reply", "--token", "finance-lead"
+    )
+    assert (early.code, "not final" in early.errors) == (1, True)
+    asked.done(*own, "--fact", "completed", "--token", "finance-lead")
+    nothing = asked("cases", "close", str(case), "--because", "settled", "--token", "finance-lead")
+    assert (nothing.code, "--no-eval" in nothing.errors) == (1, True)
+    asked.done(
+        "cases", "close", str(case), "--because", "settled", "--eval", "lost-reply", "--token", "finance-lead"
+    )
+    assert asked.json("cases")["cases"] == []
+    assert asked.json("cases", "--all")["cases"][0]["closed_by"] == "finance-lead"
+    closed = asked.done("cases", "show", str(case))
+    assert "resolve by finance-lead (finance_lead)" in closed
+    assert '"a letter"' in closed
+
+
+def test_a_replay_is_dry_by_default_and_its_run_carries_it_on(asked: Remit) -> None:
+    """What would happen and why it is safe, without a token; with --go the run goes on, and one credit is there."""
+    case = unanswered(asked)
+    dry = asked("cases", "replay", str(case))
+    assert (dry.code, "safe: the same request" in dry.out, "Nothing was changed" in dry.out) == (
+        0,
+        True,
+        True,
+    )
+    assert asked.json("cases", "replay", str(case))["replay"][0]["way"] == "resend"
+    assert asked.json("cases", "show", str(case))["case"][0]["acts"] == []
+    nobody = asked("cases", "replay", str(case), "--go", "--because", "again")
+    assert (nobody.code, "--token" in nobody.errors) == (1, True)
+    asked.done(
+        "cases", "replay", str(case), "--go", "--because", "the key is enforced", "--token", "finance-lead"
+    )
+    asked("resume")
+    credits = [one for one in asked.json("sandbox", "dump")["credits"] if one["customer"] == "c-104"]
+    assert len(credits) == 1
+    assert asked.json("show", KEY)["traces"][0]["operation"]["state"] in ("ACCEPTED", "SETTLED")
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ([], "none"),
+        (["SENDING", "CLOSED"], "under way"),
+        (["CLOSED", "SETTLED"], "compensated"),
+        (["CLOSED"], "failed"),
+    ],
+)
+def test_compensated_is_what_an_undo_settled(states: list[str], said: str) -> None:
+    """A refused or unfinished undo compensates nothing (F47)."""
+    assert _compensation([{"state": state} for state in states]) == said
+
+
+@pytest.mark.parametrize("state", ["PENDING", "UNKNOWN", "ACCEPTED", "SETTLED", "CLOSED", None])
+def test_every_open_case_has_a_next_step(state: str | None) -> None:
+    """Whatever its state, somebody is told what to do."""
+    case = {"id": 7, "closed_at": None, "state": state}
+    assert _next({"case": case, "replay": {"safe": False}})
