@@ -117,6 +117,14 @@ def rising(counts: Sequence[Row]) -> list[str]:
     ]
 
 
+async def case_of(database: Database, id_: int) -> Row:
+    """One case with its operation's key, tool, state and fact, whether it is open or closed."""
+    row = await database.row("case_list", all=True, case=id_, limit=1)
+    if row is None:
+        raise Refused(f"There is no case {id_}. See `remit cases`.", code="no_such_case")
+    return row
+
+
 class Cases:
     """Cases of one installation. Errors are Refused, with what to do next."""
 
@@ -124,13 +132,6 @@ class Cases:
         self._database: Database = ledger.database
         self._ledger = ledger
         self._runner = runner
-
-    async def case(self, id_: int) -> Row:
-        """One case with its operation's key, tool, state and fact, whether it is open or closed."""
-        row = await self._database.row("case_list", all=True, case=id_, limit=1)
-        if row is None:
-            raise Refused(f"There is no case {id_}. See `remit cases`.", code="no_such_case")
-        return row
 
     async def look(self, case: Row) -> dict[str, Any] | None:
         """One look at the system of record for this case, as `remit.case_look`; None for a case of a whole run."""
@@ -147,7 +148,7 @@ class Cases:
 
     async def resolve(self, secret: str, id_: int, *, completed: bool, evidence: str, rationale: str) -> Row:
         """Establish an unknown outcome by evidence: a row of `remit.case_acts`. Refused, code of REFUSALS."""
-        case = await self.case(id_)
+        case = await case_of(self._database, id_)
         return await self._act(
             "resolve_case",
             secret=secret,
@@ -160,7 +161,7 @@ class Cases:
 
     async def replay(self, secret: str, id_: int, *, rationale: str) -> Row:
         """Open the case's gate where the ledger finds that safe. Refused, code of REFUSALS or of BARRED."""
-        look = await self.look(await self.case(id_))
+        look = await self.look(await case_of(self._database, id_))
         return await self._act(
             "replay_case", secret=secret, case=id_, rationale=rationale, look=json(look or {})
         )
@@ -179,7 +180,7 @@ class Cases:
 
         `leave`: what is wrong stays as it is, by this person's decision.
         """
-        look = await self.look(await self.case(id_))
+        look = await self.look(await case_of(self._database, id_))
         return await self._act(
             "close_case",
             secret=secret,

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.checkpoints.cases import MOST, Cases, Way, rising
+from remit.checkpoints.cases import MOST, Cases, Way, case_of, rising
 from remit.checkpoints.database import Database, Row
 from remit.console import carrying, identity, traces
 from remit.console.edge import go
@@ -108,8 +108,9 @@ def show(case: _Id, as_json: AsJson = False) -> None:
 
 async def _show(id_: int, as_json: bool) -> int:
     async with opened() as services:
-        database, cases = await services.database(), await _cases(services)
-        row = await cases.case(id_)
+        database = await services.database()
+        row = await case_of(database, id_)
+        cases = await _cases(services)
         look = await cases.look(row)
         found = await _document(database, row, look, await cases.foresee(row, look))
         if await listing(database, "case", [found], as_json=as_json):
@@ -260,13 +261,13 @@ def replay(
 
 async def _replay(id_: int, do: bool, because: str, token: str | None, as_json: bool) -> int:
     async with opened() as services:
+        row = await case_of(await services.database(), id_)
         cases = await _cases(services)
-        row = await cases.case(id_)
         if do:
             secret = identity.secret(services.settings, token)
             done = await cases.replay(secret, id_, rationale=because)
             say(
-                f"Case {id_}: replayed by {done['person']} ({done['detail']}). Its gate is open, and nothing was sent yet."
+                f"Case {id_}: replayed by {done['person']} ({done['detail']}). Its gate is open; nothing was sent yet."
             )
             say(f"It is carried on by `remit work`, or now: `remit resume {row['run_id']}`.")
             return Exit.DONE

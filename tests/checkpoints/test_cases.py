@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from remit.checkpoints.cases import BARRED, REFUSALS, Cases, rising
+from remit.checkpoints.cases import BARRED, REFUSALS, Cases, case_of, rising
 from remit.checkpoints.embedded_access import Urls
 from remit.sandbox import dump
 from remit.sandbox.worlds import World
@@ -72,7 +72,7 @@ async def acts(bench: Bench, case: int) -> list[tuple[str, str]]:
 
 async def absence_counts(cases: Cases, case: int) -> None:
     """Waits until what is absent now is proved absent."""
-    row = await cases.case(case)
+    row = await case_of(cases._database, case)
 
     async def passed() -> bool:
         return bool((await cases.look(row) or {})["absence_counts"])
@@ -196,7 +196,7 @@ async def test_of_two_opposite_words_at_once_one_decides_and_the_other_hears_it(
     _, id_ = await unanswered(bench, tokens, world, "error_before")
     case = await opened(ledger_database, id_, "unverifiable")
     await world.control.add_fault("payments", "html", SEARCH, times=None)
-    row = await cases.case(case)
+    row = await case_of(cases._database, case)
 
     async def over() -> bool:
         return bool((await cases.look(row) or {})["bound_over"])
@@ -233,7 +233,7 @@ async def test_a_case_closes_when_its_operation_is_final_and_an_eval_is_named(
     assert await bench.cases() == ["key_reused"]
     done = await cases.close(lead, case, rationale=WHY, no_eval="a known weakness of the provider")
     assert (done["outcome"], done["no_eval"]) == ("closed", "a known weakness of the provider")
-    row = await cases.case(case)
+    row = await case_of(cases._database, case)
     assert (row["closed_by"], row["resolution"], await bench.cases()) == ("finance-lead", WHY, [])
     with pytest.raises(Refused, match=r"closed already"):
         await cases.close(lead, case, rationale=WHY, eval_="lost-reply")

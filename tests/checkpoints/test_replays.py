@@ -8,7 +8,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from remit.checkpoints.cases import BARRED, WAYS, Cases
+from remit.checkpoints.cases import BARRED, WAYS, Cases, case_of
 from remit.checkpoints.database import json
 from remit.checkpoints.embedded_access import Urls
 from remit.sandbox.worlds import World
@@ -45,7 +45,7 @@ def cases(bench: Bench) -> Cases:
 
 async def way(cases: Cases, case: int) -> tuple[str, str]:
     """What a replay would do now, and why."""
-    row = await cases.case(case)
+    row = await case_of(cases._database, case)
     found = await cases.foresee(row, await cases.look(row))
     assert "{" not in found.words
     return found.way, found.why
@@ -221,7 +221,7 @@ async def test_of_a_run_that_has_ended_nothing_is_sent_any_more(
         waits=json({}),
     )
     assert await way(cases, case) == ("barred", "run_ended")
-    row = await cases.case(case)
+    row = await case_of(cases._database, case)
 
     async def over() -> bool:
         return bool((await cases.look(row) or {})["bound_over"])
@@ -240,7 +240,7 @@ async def test_what_moved_since_the_look_is_looked_at_again(
 ) -> None:
     """F50: a sweep that settles between the look and the word wins, and the replay hears it."""
     id_, case = await out_of_budget(bench, tokens, world, "reply_lost")
-    row = await cases.case(case)
+    row = await case_of(cases._database, case)
     stale = await cases.look(row)
     await bench.settled(await leased(bench), [id_])
     with pytest.raises(Refused):

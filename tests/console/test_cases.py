@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,30 +16,33 @@ from tests.console.conftest import Remit
 KEY = "outage-0611/credit/customer:c-104/1"
 
 
-def unanswered(remit: Remit, fault: str = "reply_lost") -> int:
-    """The credits are approved, and the answer about customer 104's is lost: a case of an UNKNOWN operation."""
+def faults(remit: Remit, *rules: dict[str, Any]) -> None:
+    """These standing faults of the payments service in the place of all others."""
 
-    async def add() -> None:
+    async def change() -> None:
         async with Control.at(remit.home) as control:
-            await control.add_fault("payments", fault, "POST /credits", match={"customer": "c-104"})
-            await control.add_fault(
-                "payments", "late_search", "POST /credits", match={"customer": "c-104"}, seconds=3600
-            )
+            await control.clear_faults()
+            for rule in rules:
+                await control.add_fault("payments", times=None, **rule)
 
-    asyncio.run(add())
+    asyncio.run(change())
+
+
+LATE: dict[str, Any] = {
+    "kind": "late_search",
+    "seconds": 3600,
+    "route": "POST /credits",
+    "match": {"customer": "c-104"},
+}
+
+
+def lost(remit: Remit) -> int:
+    """Customer 104's credit was accepted, no search shows it, and its run has ended: the case that this is."""
+    faults(remit, LATE)
     remit.done("approve", remit.open_approval()["id"], "--token", "finance-lead")
-    remit("resume")
-    with psycopg.connect(os.environ["REMIT_OWNER_URL"], autocommit=True) as owner:
-        row = owner.execute("SELECT state FROM remit.operations WHERE key = %s", [KEY]).fetchone()
-        assert row == ("UNKNOWN",)
-        owner.execute(
-            "SELECT remit.open_case(o, 'unverifiable', 'nothing can be read') FROM remit.operations o WHERE key = %s",
-            [KEY],
-        )
-        owner.execute("UPDATE remit.operations SET due_at = '9999-01-01Z' WHERE key = %s", [KEY])
-        found = owner.execute("SELECT max(id) FROM remit.cases").fetchone()
-    assert found is not None
-    return int(found[0])
+    assert remit("resume", "--wait").code == 5
+    (case,) = remit.json("cases")["cases"]
+    return int(case["id"])
 
 
 def test_without_a_case_the_list_says_so(remit: Remit) -> None:
@@ -51,7 +55,8 @@ def test_without_a_case_the_list_says_so(remit: Remit) -> None:
 
 def test_a_case_is_listed_shown_resolved_and_closed(asked: Remit) -> None:
     """What is open exits 5 everywhere; each refusal says why; the end is in the trace with person and evidence."""
-    case = unanswered(asked)
+    case = lost(asked)
+    faults(asked, {"kind": "html", "route": "POST /credits/search"})
     listed = asked("cases", "--json")
     assert listed.code == 5
     document = asked.json("cases")
@@ -59,7 +64,7 @@ def test_a_case_is_listed_shown_resolved_and_closed(asked: Remit) -> None:
     assert (row["id"], row["key"], row["tool"], row["fact"]) == (case, KEY, "issue_credit", "UNKNOWN")
     counted = {(one["part"], one["name"]): one["open"] for one in document["counts"]}
     assert (
-        counted["code", "unverifiable"]
+        counted["code", "accepted_then_absent"]
         == counted["effect", "credit.issue"]
         == counted["purpose", "outage-0611"]
         == 1
@@ -78,7 +83,7 @@ def test_a_case_is_listed_shown_resolved_and_closed(asked: Remit) -> None:
     (found,) = asked.json("cases", "show", str(case))["case"]
     assert found["threads"][0]["checkpoint"] is not None
     assert {sibling["step"] for sibling in found["same_subject"]} == {"annotate", "notify"}
-    assert found["trace"]["attempts"][0]["seen"] == "unknown"
+    assert found["trace"]["attempts"][0]["seen"] == "accepted"
     own = ("cases", "resolve", str(case), "--evidence", "a letter", "--because", "asked the provider")
     wrong = asked(*own, "--fact", "paid", "--token", "finance-lead")
     assert wrong.code == 2
@@ -103,24 +108,32 @@ def test_a_case_is_listed_shown_resolved_and_closed(asked: Remit) -> None:
 
 def test_a_replay_is_dry_by_default_and_its_run_carries_it_on(asked: Remit) -> None:
     """What would happen and why it is safe, without a token; with --go the run goes on, and one credit is there."""
-    case = unanswered(asked)
-    dry = asked("cases", "replay", str(case))
-    assert (dry.code, "safe: the same request" in dry.out, "Nothing was changed" in dry.out) == (
-        0,
-        True,
-        True,
-    )
-    assert asked.json("cases", "replay", str(case))["replay"][0]["way"] == "resend"
-    assert asked.json("cases", "show", str(case))["case"][0]["acts"] == []
-    nobody = asked("cases", "replay", str(case), "--go", "--because", "again")
-    assert (nobody.code, "--token" in nobody.errors) == (1, True)
-    asked.done(
-        "cases", "replay", str(case), "--go", "--because", "the key is enforced", "--token", "finance-lead"
-    )
+    with psycopg.connect(os.environ["REMIT_OWNER_URL"], autocommit=True) as owner:
+        owner.execute(
+            "SELECT remit.open_case(o, 'budget', 'tried') FROM remit.operations o WHERE key = %s", [KEY]
+        )
+    (case,) = (str(row["id"]) for row in asked.json("cases")["cases"])
+    asked.done("approve", asked.open_approval()["id"], "--token", "finance-lead")
     asked("resume")
-    credits = [one for one in asked.json("sandbox", "dump")["credits"] if one["customer"] == "c-104"]
-    assert len(credits) == 1
-    assert asked.json("show", KEY)["traces"][0]["operation"]["state"] in ("ACCEPTED", "SETTLED")
+    assert given(asked) == 0
+    dry = asked.done("cases", "replay", case)
+    assert "safe: everything sent so far" in dry
+    assert "Nothing was changed" in dry
+    assert asked.json("cases", "replay", case)["replay"][0]["way"] == "send"
+    assert asked.json("cases", "show", case)["case"][0]["acts"] == []
+    nobody = asked("cases", "replay", case, "--go", "--because", "again")
+    assert (nobody.code, "--token" in nobody.errors) == (1, True)
+    asked.done("cases", "replay", case, "--go", "--because", "nothing was sent", "--token", "finance-lead")
+    assert given(asked) == 0
+    asked("resume")
+    assert given(asked) == 1
+    barred = asked("cases", "replay", case)
+    assert (barred.code, "not safe: " in barred.out) == (3, True)
+
+
+def given(remit: Remit) -> int:
+    """How many credits the payments service's own records show for customer 104."""
+    return sum(one["customer"] == "c-104" for one in remit.json("sandbox", "dump")["credits"])
 
 
 @pytest.mark.parametrize(
