@@ -209,7 +209,7 @@ async def test_of_two_opposite_words_at_once_one_decides_and_the_other_hears_it(
         ),
         return_exceptions=True,
     )
-    outcomes = sorted(end.code if isinstance(end, Refused) else end["outcome"] for end in ends)  # type: ignore[union-attr, index]
+    outcomes = sorted(end.code if isinstance(end, Refused) else end["outcome"] for end in ends)  # type: ignore[index]
     assert outcomes in (["changed_meanwhile", "resolved"], ["not_unknown", "resolved"])
     said = [act for act in await bench.database.rows("case_acts", case=case) if act["outcome"] == "resolved"]
     assert await bench.states([id_]) == [{"completed": "SETTLED", "no_effect": "CLOSED"}[said[0]["fact"]]]

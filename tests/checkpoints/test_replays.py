@@ -148,7 +148,7 @@ async def test_a_replay_that_comes_to_nothing_is_a_gate_again(
     assert (await bench.operation(id_))["obstacle"] != "case"
 
     async def again() -> bool:
-        return (await bench.operation(id_))["obstacle"] == "case"
+        return await bench.obstacles([id_]) == ["case"]
 
     await bench.carry_on(await leased(bench), again)
     assert bench.transport.called.count(CREDITS) == 2
