@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from remit.checkpoints.cases import BARRED, REFUSALS, Cases, case_of, rising
+from remit.checkpoints.database import json
 from remit.checkpoints.embedded_access import Urls
 from remit.sandbox import dump
 from remit.sandbox.worlds import World
@@ -335,6 +336,52 @@ async def test_a_wrong_effect_is_put_right_or_left_by_somebodys_decision(
         await cases.close(tokens.finance_lead, standing, rationale=WHY, eval_="note-twice")
     done = await cases.close(tokens.finance_lead, standing, rationale=WHY, eval_="note-twice", leave=True)
     assert (done["outcome"], done["detail"]) == ("closed", "left as it is")
+
+
+async def ended(bench: Bench, lease: Lease, status: str, reason: str) -> None:
+    """The last word of a runner about its run."""
+    await bench.database.rows(
+        "release_run", run=lease.run_id, token=lease.token, status=status, reason=reason, waits=json({})
+    )
+
+
+async def test_a_blocked_run_is_a_case_until_another_run_of_its_purpose_completes(
+    bench: Bench, tokens: Tokens, cases: Cases
+) -> None:
+    """By the name of its end; it is not replayed, and what a person did to its mandate is none."""
+    mandate = await bench.granted(tokens, [OWN])
+    for reason in ("repeated_plan: nothing moved", "token_budget: 9 used", "mandate_revoked: taken back"):
+        await ended(bench, await bench.leased(await bench.started(tokens, mandate)), "BLOCKED", reason)
+    assert await bench.cases() == ["repeated_plan", "token_budget"]
+    first, second = await bench.database.rows("case_list", all=False, case=None, limit=10)
+    assert (first["operation_id"], first["purpose"], first["agent_version"]) == (None, "outage-0611", "test")
+    assert (await cases.foresee(first, None)).way == "new_run"
+    with pytest.raises(Refused, match=r"about a whole run"):
+        await cases.resolve(tokens.finance_lead, first["id"], completed=True, evidence=TOLD, rationale=WHY)
+    await cases.close(tokens.finance_lead, first["id"], rationale=WHY, no_eval="a sample run")
+    await ended(
+        bench, await bench.leased(await bench.started(tokens, mandate)), "COMPLETED", "completed: all"
+    )
+    assert await bench.cases() == []
+    row = await case_of(bench.database, second["id"])
+    assert row["resolution"] == "a run of the purpose has completed"
+
+
+async def test_an_unreadable_checkpoint_is_a_case_of_its_run_once(bench: Bench, tokens: Tokens) -> None:
+    """Quarantined threads are kept, and people see them where they see everything else."""
+    lease = await bench.run_over(tokens, [OWN])
+    for _ in range(2):
+        await bench.database.rows(
+            "new_thread",
+            run=lease.run_id,
+            token=lease.token,
+            state="QUARANTINED",
+            why="not readable",
+            fingerprint="",
+        )
+    assert await bench.cases() == ["quarantined"]
+    await ended(bench, lease, "COMPLETED", "completed: all")
+    assert await bench.cases() == []
 
 
 async def test_a_rising_rate_is_called_out_and_found_by_an_index(

@@ -314,6 +314,39 @@ END $$;
 CREATE TRIGGER operations_undo_failed AFTER INSERT OR UPDATE OF state ON operations FOR EACH ROW
     WHEN (NEW.closed IN ('refused', 'stale', 'denied', 'expired') AND NEW.intent ? 'undoes') EXECUTE FUNCTION open_undo_case();
 
+-- A run that ended without having done its work, or left a checkpoint that nobody can read, is a case under the name of
+-- its end. That a person corrected or revoked its mandate is no accident. Another run of the purpose that completes
+-- answers it.
+CREATE FUNCTION open_run_case(p_run text, p_code text, p_detail text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+    INSERT INTO cases (run_id, code, detail) SELECT p_run, p_code, p_detail
+    WHERE NOT EXISTS (SELECT FROM cases WHERE run_id = p_run AND code = p_code AND operation_id IS NULL AND closed_at IS NULL)
+$$;
+
+CREATE FUNCTION follow_run() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+DECLARE code text := split_part(NEW.reason, ':', 1);
+BEGIN
+    IF NEW.status = 'COMPLETED' THEN
+        UPDATE cases SET closed_at = clock_timestamp(), closed_by = NEW.id, resolution = 'a run of the purpose has completed'
+        WHERE operation_id IS NULL AND closed_at IS NULL AND run_id IN (SELECT id FROM runs WHERE purpose = NEW.purpose);
+    ELSIF code NOT IN ('mandate_superseded', 'mandate_revoked') THEN
+        PERFORM open_run_case(NEW.id, code, NEW.reason);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER runs_followed AFTER UPDATE OF status ON runs FOR EACH ROW
+    WHEN (NEW.status <> OLD.status AND NEW.status IN ('BLOCKED', 'COMPLETED')) EXECUTE FUNCTION follow_run();
+
+CREATE FUNCTION follow_thread() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
+BEGIN
+    PERFORM open_run_case(NEW.run_id, 'quarantined', 'thread ' || NEW.thread_id || ': ' || NEW.why);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER threads_followed AFTER UPDATE OF state ON threads FOR EACH ROW
+    WHEN (NEW.state = 'QUARANTINED' AND OLD.state <> 'QUARANTINED') EXECUTE FUNCTION follow_thread();
+
 -- What a look for one operation has to know, as `due` has it, whatever its state and without pushing anything on.
 CREATE FUNCTION look_of(p_operation bigint)
 RETURNS TABLE (operation_id bigint, version integer, key text, tool text, subject text, intent jsonb, state text, attempt integer, checks integer,
