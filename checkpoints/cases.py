@@ -121,8 +121,13 @@ async def case_of(database: Database, id_: int) -> Row:
     """One case with its operation's key, tool, state and fact, whether it is open or closed."""
     row = await database.row("case_list", all=True, case=id_, limit=1)
     if row is None:
-        raise Refused(f"There is no case {id_}. See `remit cases`.", code="no_such_case")
+        raise no_such_case(id_)
     return row
+
+
+def no_such_case(id_: int) -> Refused:
+    """The one answer about a case that there is not, and about one that is none of the asker's business."""
+    return Refused(f"There is no case {id_}. See `remit cases`.", code="no_such_case")
 
 
 class Cases:

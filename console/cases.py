@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.checkpoints.cases import MOST, Cases, Way, case_of, rising
+from remit.checkpoints.cases import MOST, Cases, Way, case_of, no_such_case, rising
 from remit.checkpoints.database import Database, Row
-from remit.console import carrying, identity, traces
+from remit.console import identity, traces, viewing
 from remit.console.edge import go
 from remit.console.exits import Exit
 from remit.console.options import AsJson, Because, Token
@@ -35,27 +35,47 @@ _All = Annotated[bool, typer.Option("--all", help="Those that are closed as well
 
 
 @app.callback(invoke_without_command=True)
-def _default(context: typer.Context, every: _All = False, as_json: AsJson = False) -> None:
+def _default(
+    context: typer.Context, every: _All = False, token: Token = None, as_json: AsJson = False
+) -> None:
     """Without a command of its own: the list."""
     if context.invoked_subcommand is None:
-        go(_list(every, as_json))
+        go(_list(every, token, as_json))
 
 
 @app.command("list")
-def list_(every: _All = False, as_json: AsJson = False) -> None:
+def list_(every: _All = False, token: Token = None, as_json: AsJson = False) -> None:
     """Every open case, and counts by code, tool, effect, purpose and agent version. Exit 5 where any is open."""
-    go(_list(every, as_json))
+    go(_list(every, token, as_json))
 
 
-async def _list(every: bool, as_json: bool) -> int:
+async def _list(every: bool, token: str | None, as_json: bool) -> int:
     async with opened() as services:
-        database = await services.database()
-        rows = [_plain(row) for row in await database.rows("case_list", all=every, case=None, limit=MOST)]
-        counts = await database.rows("case_counts")
+        database, viewer = await services.database(), await viewing.viewer(services, token)
+        found = await database.rows("case_list", all=every, case=None, limit=MOST)
+        rows = [_plain(row) for row in await viewer.listed("run", found, "run_id")]
+        counts = await _counts(viewer)
         if await listing(database, "cases", rows, as_json=as_json, counts=counts, rising=rising(counts)):
             say(*rising(counts), style="bold red")
             _tell_list(rows, counts)
     return Exit.CASES if any(row["closed_at"] is None for row in rows) else Exit.DONE
+
+
+async def _counts(viewer: viewing.Viewer) -> list[Row]:
+    """Sums over everything name nobody's business but the purposes, of which the viewer's own are left."""
+    counts = await viewer.database.rows("case_counts")
+    purposes = [row for row in counts if row["part"] == "purpose"]
+    return [row for row in counts if row["part"] != "purpose"] + await viewer.listed(
+        "purpose", purposes, "name"
+    )
+
+
+async def _seen(services: Services, id_: int, token: str | None) -> Row:
+    """The case, for whoever may see its run; the answer for one that there is not, for everybody else."""
+    row = await case_of(await services.database(), id_)
+    if not await (await viewing.viewer(services, token)).named("run", [row], "run_id"):
+        raise no_such_case(id_)
+    return row
 
 
 _KEYS = (
@@ -101,15 +121,14 @@ def _stands(row: dict[str, Any]) -> str:
 
 
 @app.command()
-def show(case: _Id, as_json: AsJson = False) -> None:
+def show(case: _Id, token: Token = None, as_json: AsJson = False) -> None:
     """Everything about one case, and whether a replay is safe and why. Asks the system of record now."""
-    go(_show(case, as_json))
+    go(_show(case, token, as_json))
 
 
-async def _show(id_: int, as_json: bool) -> int:
+async def _show(id_: int, token: str | None, as_json: bool) -> int:
     async with opened() as services:
-        database = await services.database()
-        row = await case_of(database, id_)
+        row, database = await _seen(services, id_, token), await services.database()
         cases = await _cases(services)
         look = await cases.look(row)
         found = await _document(database, row, look, await cases.foresee(row, look))
@@ -123,7 +142,8 @@ async def _cases(services: Services) -> Cases:
 
 
 async def _document(database: Database, row: Row, look: dict[str, Any] | None, way: Way) -> dict[str, Any]:
-    run = await carrying.require(database, row["run_id"])
+    run = await database.row("run", run=row["run_id"])
+    assert run is not None, "a case names its run"
     operation: dict[str, Any] | None = None
     siblings: list[Row] = []
     undo: list[Row] = []
@@ -261,8 +281,7 @@ def replay(
 
 async def _replay(id_: int, do: bool, because: str, token: str | None, as_json: bool) -> int:
     async with opened() as services:
-        row = await case_of(await services.database(), id_)
-        cases = await _cases(services)
+        row, cases = await _seen(services, id_, token), await _cases(services)
         if do:
             secret = identity.secret(services.settings, token)
             done = await cases.replay(secret, id_, rationale=because)

@@ -12,7 +12,7 @@ import pytest
 
 from remit.console.cases import _compensation, _next
 from remit.sandbox import Control
-from tests.console.conftest import Remit
+from tests.console.conftest import MANDATE, Remit
 
 KEY = "outage-0611/credit/customer:c-104/1"
 
@@ -130,6 +130,34 @@ def test_a_replay_is_dry_by_default_and_its_run_carries_it_on(asked: Remit) -> N
     assert given(asked) == 1
     barred = asked("cases", "replay", case)
     assert (barred.code, "not safe: " in barred.out) == (3, True)
+
+
+def test_a_case_of_a_run_that_is_not_ones_own_business_is_none(company: Remit) -> None:
+    """F18: the listing leaves it out with its purpose, and by its number it does not exist."""
+    company.done("mandate", "grant", MANDATE, "--token", "support-manager", "--yes")
+    company("run", "outage-0611", "--token", "support-manager")
+    with psycopg.connect(os.environ["REMIT_OWNER_URL"], autocommit=True) as owner:
+        owner.execute(
+            "INSERT INTO remit.cases (run_id, code, detail) SELECT id, 'blocked', '' FROM remit.runs"
+        )
+    company.done(
+        "token",
+        "new",
+        "second-manager",
+        "--role",
+        "support_manager",
+        "--days",
+        "1",
+        "--token",
+        "administrator",
+    )
+    (case,) = (str(row["id"]) for row in company.json("cases", "--token", "support-manager")["cases"])
+    hidden = company.json("cases", "--token", "second-manager")
+    assert hidden["cases"] == []
+    assert not [row for row in hidden["counts"] if row["part"] == "purpose"]
+    for words in (("show", case), ("replay", case)):
+        said = company("cases", *words, "--token", "second-manager")
+        assert (said.code, f"There is no case {case}." in said.errors) == (1, True)
 
 
 def given(remit: Remit) -> int:
