@@ -74,6 +74,12 @@ class Ledger:
     async def due(self, run_id: str | None, limit: int) -> list[Due]:
         return [_due(row) for row in await self.database.rows("due", run=run_id, limit=limit)]
 
+    async def look_of(self, operation: int) -> Due:
+        """What a look for one operation has to know, whatever its state; nothing is pushed on."""
+        row = await self.database.row("look_of", operation=operation)
+        assert row is not None, "operations are never deleted"
+        return _due(row)
+
     async def settle(self, settlements: Sequence[Settlement]) -> int:
         results = [{**asdict(s), "read_began_at": s.read_began_at.isoformat()} for s in settlements]
         moved: int = await self.database.value("settle", results=json(results))

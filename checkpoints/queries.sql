@@ -561,3 +561,42 @@ SELECT * FROM remit.store_probe(%(secret)s, %(operation)s, %(shown)s, %(evidence
 -- name: probes
 SELECT DISTINCT ON (tool, tool_version) *, at > remit.clock() - make_interval(days => %(days)s) AS fresh
 FROM remit.probes ORDER BY tool, tool_version, id DESC
+
+-- name: case_list
+SELECT c.*, r.purpose, r.agent, coalesce(o.agent_version, r.agent_version) AS agent_version, o.key, o.step, o.subject, o.effect, o.tool, o.state,
+       o.closed, o.shown_fact AS fact, o.attempts
+FROM remit.cases c JOIN remit.runs r ON r.id = c.run_id LEFT JOIN remit.standing o ON o.id = c.operation_id
+WHERE (c.closed_at IS NULL OR %(all)s) AND (%(case)s::bigint IS NULL OR c.id = %(case)s) ORDER BY c.closed_at IS NOT NULL, c.id LIMIT %(limit)s
+
+-- name: case_counts
+SELECT part, name, open, this_hour, day_before, rising FROM remit.case_counts ORDER BY part, open DESC, name
+
+-- name: case_acts
+SELECT verb, outcome, detail, fact, evidence, rationale, eval, no_eval, person, role, token_id, at FROM remit.case_acts WHERE case_id = %(case)s ORDER BY id
+
+-- name: undone_by
+SELECT u.id, u.key, u.revision, u.tool, u.state, u.closed, u.closed_detail, u.fact FROM remit.operations o, remit.undone_by(o) u
+WHERE o.id = %(id)s AND u.id <> o.id
+
+-- name: subject_steps
+SELECT s.id, s.key, s.revision, s.step, s.effect, s.tool, s.state, s.closed, s.shown_fact AS fact, s.obstacle FROM remit.standing s
+WHERE s.subject = %(subject)s AND s.purpose = %(purpose)s AND s.id <> %(id)s ORDER BY s.id
+
+-- name: case_threads
+SELECT t.thread_id, t.number, t.state, t.why, (SELECT max(c.checkpoint_id) FROM remit.checkpoints c WHERE c.thread_id = t.thread_id) AS checkpoint
+FROM remit.threads t WHERE t.run_id = %(run)s ORDER BY t.number
+
+-- name: look_of
+SELECT * FROM remit.look_of(%(operation)s)
+
+-- name: foresee_replay
+SELECT (f).way, (f).why FROM (SELECT remit.foresee_replay(%(case)s, %(look)s) AS f) foreseen
+
+-- name: resolve_case
+SELECT * FROM remit.resolve_case(%(secret)s, %(case)s, %(fact)s, %(evidence)s, %(rationale)s, %(look)s)
+
+-- name: replay_case
+SELECT * FROM remit.replay_case(%(secret)s, %(case)s, %(rationale)s, %(look)s)
+
+-- name: close_case
+SELECT * FROM remit.close_case(%(secret)s, %(case)s, %(rationale)s, %(eval)s, %(no_eval)s, %(leave)s, %(look)s)

@@ -197,7 +197,7 @@ def tell(end: End) -> None:
     for gate in end.gates:
         say(f"  {many(gate['count'], 'action')} behind {gate['kind']}: {gate['detail']}{until(gate)}")
     if end.cases:
-        say(f"  {many(end.cases, 'open case')}: `remit show {run_id}`.")
+        say(f"  {many(end.cases, 'open case')}: `remit cases`, then `remit cases show CASE`.")
     say(*(f"  {sentence}" for sentence in already.sentences(end.met)))
     if end.followed:
         say(f"  {following(end.followed)}")

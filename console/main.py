@@ -16,6 +16,7 @@ _GROUPS = {
     "mandate": "mandates",
     "token": "tokens",
     "holds": "holds",
+    "cases": "cases",
     "policy": "policy",
     "db": "databases",
     "sandbox": "company",

@@ -97,7 +97,7 @@ def _line(row: Row) -> str:
     what = f"{row['count']} x {row['step']}{amount}"
     match row["fact"], row["obstacle"]:
         case _, "case":
-            return f"{what}: {_word(row['fact'])}; a person has to look: `remit status`."
+            return f"{what}: {_word(row['fact'])}; a person has to look: `remit cases`."
         case Fact.NOT_SENT, "freeze":
             return f"{what}: not sent; it waits until the freeze is lifted."
         case Fact.NOT_SENT, _:

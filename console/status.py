@@ -196,6 +196,7 @@ def _show_doubts(report: "Report") -> None:
         say(f"Conflict: {_conflict(conflict)}", style="yellow")
     for case in report.cases:
         say(f"OPEN CASE {case['id']}: {case['key']}: {case['code']}: {case['detail']}", style="bold red")
+        say(f"  Next: `remit cases show {case['id']}`.")
     for said in report.statements:
         say(f"{said.run_id}: the agent states {quoted(said.text)}: {_verdict(said)}.")
 

@@ -36,8 +36,8 @@ async def _show(which: str, token: str | None, as_json: bool) -> None:
             tell = _tell_run
         else:
             rows = await viewer.named("run", await database.rows("operation", which=which), "run_id")
-            found = [await _operation(database, row) for row in rows]
-            tell = _tell_operation
+            found = [await of_operation(database, row) for row in rows]
+            tell = tell_operation
         if not found:
             raise Refused(
                 f"There is no run, operation or key {quoted(which)}. See `remit runs`, or `remit status PURPOSE`.",
@@ -93,7 +93,8 @@ def _plan(plan: Row, outcomes: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-async def _operation(database: Database, row: Row) -> dict[str, Any]:
+async def of_operation(database: Database, row: Row) -> dict[str, Any]:
+    """The trace of one operation, `row` being its row of `remit.standing`."""
     keys = (
         *(
             "id",
@@ -173,9 +174,11 @@ def _tell_cases(cases: Sequence[Row]) -> None:
             f"OPEN CASE {case['id']} since {moment(case['opened_at'])}: {case['code']}: {case['detail']} ({about})",
             style="bold red",
         )
+        say(f"  Next: `remit cases show {case['id']}`.")
 
 
-def _tell_operation(trace: dict[str, Any]) -> None:
+def tell_operation(trace: dict[str, Any]) -> None:
+    """Says the trace of one operation, as `of_operation` gives it."""
     op = trace["operation"]
     amount = f" {money(op['amount_minor'], op['currency'])}" if op["amount_minor"] is not None else ""
     why = (

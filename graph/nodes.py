@@ -217,7 +217,8 @@ async def _progress(database: Database, run: RunContext, number: int) -> Progres
         statements=[s for s in statements if s["plan"] == number],
         repeated_plan=repeated,
         repeated_denial=denial,
-        cases=len(cases),
+        # What a checkpoint that cannot be read left behind says nothing about the work itself.
+        cases=sum(case["operation_id"] is not None for case in cases),
     )
 
 

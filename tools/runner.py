@@ -59,6 +59,22 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreseen:
+    """One look that moves nothing: what was seen, as the recovery table reads it, and what the table says follows.
+
+    `bound_over`: no request of ours can still become visible, as far as the contract bounds that. `remembered`: a
+    resend would meet the receiver's memory of the key. `known`: the catalogue has the tool.
+    """
+
+    sighting: Sighting
+    look: Look
+    then: AfterLook
+    bound_over: bool
+    remembered: bool
+    known: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Batch:
     """What the sends of one claim have in common; `began` is the boot clock before the claim was asked for, `waiting`
     are the attempts of which nothing has begun."""
@@ -148,6 +164,22 @@ class Runner:
         if settlements:
             await self._ledger.settle(settlements)
         return len(due)
+
+    async def foresee(self, item: Due) -> Foreseen:
+        """Ask the system of record about one operation; what the recovery table makes of it. Settles nothing."""
+        sought = self._sought(item.key, item.subject, item.intent)
+        contract, sightings = await self._sightings(item.tool, [sought])
+        seen = sightings.get(sought.reference) or _unreadable(sought, f"{item.tool} left it out")
+        look = _look(contract, item, seen)
+        followed = item.state in {State.UNKNOWN, State.ACCEPTED} and seen.asked
+        return Foreseen(
+            seen,
+            look,
+            after_look(look) if followed else AfterLook(),
+            bound_over=not look.bounded or _bound_over(contract, item),
+            remembered=contract is not None and _remembered(contract, item) and not item.key_answered,
+            known=contract is not None,
+        )
 
     async def _snapshots(self, operations: Sequence[Operation], sent: Sent) -> dict[int, Snapshot]:
         found: dict[int, Snapshot] = {}
@@ -309,9 +341,7 @@ def _unreadable(sought: Sought, why: str) -> Sighting:
 def _look(contract: Contract | None, item: Due, seen: Sighting) -> Look:
     """What the table asks. Where no attempt is left that could have had an effect, absence counts at once."""
     bound = None if contract is None else contract.visible_within
-    passed = item.last_send is None or (
-        bound is not None and item.now > item.last_send + timedelta(seconds=bound)
-    )
+    passed = _bound_over(contract, item)
     remembered = contract is not None and _remembered(contract, item)
     return Look(
         sight=seen.sight,
@@ -323,6 +353,14 @@ def _look(contract: Contract | None, item: Due, seen: Sighting) -> Look:
         receipt_accepted=item.receipt_accepted,
         bounded=bound is not None,
         tired=item.checks >= _TIRED_CHECKS,
+    )
+
+
+def _bound_over(contract: Contract | None, item: Due) -> bool:
+    """Whether whatever was sent must be visible by now. Where the contract bounds nothing, it never must."""
+    bound = None if contract is None else contract.visible_within
+    return item.last_send is None or (
+        bound is not None and item.now > item.last_send + timedelta(seconds=bound)
     )
 
 

@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from remit.checkpoints.cases import Cases
 from remit.checkpoints.embedded_access import Urls
 from remit.sandbox import dump
 from remit.sandbox.worlds import World, running_world
 from remit.tools.ports import FaultPoint, Lease
+from tests.checkpoints.test_cases import opened
 from tests.checkpoints.worker_process import LEASE_LOST, SETTLED, Order
 from tests.fixtures import Bench, Tokens, eventually
 
@@ -190,3 +192,28 @@ async def test_without_keys_a_suspended_sender_leaves_a_case_and_no_second_messa
         await bench.sweep()
     assert effects(bench.home)["notify"] == []
     assert (await bench.operation(mail))["obstacle"] == "case"
+
+
+async def test_killed_in_the_middle_of_a_replay_there_is_one_effect(
+    bench: Bench, tokens: Tokens, workers: Workers, affected: list[str], ledger_database: Urls
+) -> None:
+    """F40: a person replays what a lost reply left; its sender is killed right after the send. Still one credit."""
+    lease, (id_,) = await proposed(bench, tokens, "credit", affected[:1])
+    process = await workers.begin(lease.run_id, FaultPoint.AFTER_SEND, signal.SIGKILL)
+    assert await asyncio.wait_for(process.wait(), 30) == -signal.SIGKILL
+    await bench.worker.bury_the_dead(bench.database)
+    await workers.world.control.add_fault("payments", "html", "POST /credits/search", times=2)
+    await bench.database.rows("tidy")
+    case = await opened(ledger_database, id_, "unverifiable")
+    cases = Cases(bench.ledger, bench.runner)
+    done = await cases.replay(tokens.finance_lead, case, rationale="the receiver enforces the key")
+    assert (done["outcome"], done["detail"]) == ("released", "resend")
+    again = await workers.begin(lease.run_id, FaultPoint.AFTER_SEND, signal.SIGKILL)
+    assert await asyncio.wait_for(again.wait(), 30) == -signal.SIGKILL
+    await bench.worker.bury_the_dead(bench.database)
+    await bench.settled(await bench.leased(lease.run_id), [id_])
+    keys = await bench.sql(
+        "SELECT count(*) AS attempts, count(DISTINCT wire_key) AS keys FROM remit.attempts"
+    )
+    assert keys == [{"attempts": 2, "keys": 1}]
+    assert effects(bench.home)["credit"] == ids_of(affected[:1])

@@ -359,12 +359,17 @@ CREATE TABLE cases (
     code text NOT NULL,
     detail text NOT NULL,
     opened_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- A person had it replayed: open still, and no gate before its own operation any more.
+    released_at timestamptz,
     closed_at timestamptz,
     closed_by text,
     resolution text
 );
 CREATE UNIQUE INDEX cases_open ON cases (operation_id, code) WHERE closed_at IS NULL AND operation_id IS NOT NULL;
 CREATE INDEX cases_run ON cases (run_id) WHERE closed_at IS NULL;
+CREATE INDEX cases_standing ON cases (id) WHERE closed_at IS NULL;
+CREATE INDEX cases_opened ON cases (opened_at);
+CREATE INDEX cases_operation ON cases (operation_id);
 
 CREATE TABLE statements (
     run_id text NOT NULL REFERENCES runs,

@@ -5,7 +5,7 @@ LANGUAGE sql STABLE AS $$
     SELECT CASE
         WHEN o.state IN ('SETTLED', 'CLOSED') THEN NULL
         WHEN o.state = 'SENDING' THEN 'sending'
-        WHEN EXISTS (SELECT FROM remit.cases c WHERE c.operation_id = o.id AND c.closed_at IS NULL) THEN 'case'
+        WHEN EXISTS (SELECT FROM remit.cases c WHERE c.operation_id = o.id AND c.closed_at IS NULL AND c.released_at IS NULL) THEN 'case'
         WHEN o.state = 'ACCEPTED' THEN 'settlement'
         WHEN o.state = 'UNKNOWN' AND (o.keep_back OR NOT o.resend) THEN 'verification'
         -- Where no further send is allowed, what was sent is only looked for.

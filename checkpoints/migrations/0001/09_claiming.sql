@@ -90,13 +90,14 @@ LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
 $$;
 
 -- Tries that reached the receiver's judgement are counted; what was claimed and not begun, or met a closed door
--- (credential, receiver down), burns no customer's budget.
+-- (credential, receiver down), burns no customer's budget. A person's replay gives it once more.
 CREATE FUNCTION budget_spent(o operations, p_terms jsonb) RETURNS boolean
 LANGUAGE sql STABLE AS $$
     SELECT count(*) >= (p_terms ->> 'attempts')::integer
         OR coalesce(min(a.claimed_at) < clock_timestamp() - make_interval(secs => (p_terms ->> 'budget_ms')::double precision / 1000), false)
     FROM remit.attempts a
     WHERE a.operation_id = o.id AND coalesce(a.seen, '') NOT IN ('not_begun', 'credential', 'receiver_down')
+      AND a.claimed_at > coalesce((SELECT max(c.released_at) FROM remit.cases c WHERE c.operation_id = o.id AND c.code = 'budget'), '-infinity')
 $$;
 
 -- The last moment at which a send may begin: window, approval, mandate, and the receiver's memory of the key.

@@ -9,9 +9,12 @@ CREATE TYPE settlement AS (
     read_began_at timestamptz, records jsonb, "to" text, closed text, detail text, resend boolean, "case" text,
     next_seconds double precision);
 
+-- One that was replayed and comes back is a gate again.
 CREATE FUNCTION open_case(o operations, p_code text, p_detail text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = remit, pg_temp AS $$
-    INSERT INTO cases (operation_id, run_id, code, detail) VALUES (o.id, o.run_id, p_code, coalesce(p_detail, '')) ON CONFLICT DO NOTHING
+    INSERT INTO cases (operation_id, run_id, code, detail) VALUES (o.id, o.run_id, p_code, coalesce(p_detail, ''))
+    ON CONFLICT (operation_id, code) WHERE closed_at IS NULL AND operation_id IS NOT NULL
+    DO UPDATE SET released_at = NULL, detail = excluded.detail WHERE cases.released_at IS NOT NULL
 $$;
 
 -- One step of the transition table, with what follows from it for doubt and the next look. Who calls it for PENDING or
@@ -126,6 +129,15 @@ BEGIN
     RETURN lost;
 END $$;
 
+-- What the attempts of one operation say that may have had an effect.
+CREATE FUNCTION sent_so_far(p_operation bigint)
+RETURNS TABLE (last_send timestamptz, senders_ended boolean, first_sent timestamptz, accepted boolean)
+LANGUAGE sql STABLE AS $$
+    SELECT max(coalesce(a.ended_at, w.dead_at, a.send_by + a.timeout)), bool_and(a.ended_at IS NOT NULL OR w.dead_at IS NOT NULL),
+           min(a.company_time), bool_or(a.seen = 'accepted')
+    FROM remit.attempts a JOIN remit.workers w ON w.id = a.worker WHERE a.operation_id = p_operation AND NOT a.no_effect
+$$;
+
 -- Operations to look at now, with all that the recovery table asks about their attempts. Pushed on, so that two
 -- sweeps share the work; a sweep that dies loses nothing but these few seconds. Attempts that are proved to be without
 -- effect do not count, and what was seen once at the system of record counts like a receipt. At a closed door nobody is
@@ -150,11 +162,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = remit, pg_temp AS $$
            coalesce(s.accepted, false) OR EXISTS (SELECT FROM evidence e WHERE e.operation_id = p.id
                                                   AND e.sight IN ('pending', 'effective', 'different', 'multiple')),
            p.answered, clock_timestamp(), clock()
-    FROM pushed p CROSS JOIN LATERAL (
-        SELECT max(coalesce(a.ended_at, w.dead_at, a.send_by + a.timeout)) AS last_send,
-               bool_and(a.ended_at IS NOT NULL OR w.dead_at IS NOT NULL) AS senders_ended,
-               min(a.company_time) AS first_sent, bool_or(a.seen = 'accepted') AS accepted
-        FROM attempts a JOIN workers w ON w.id = a.worker WHERE a.operation_id = p.id AND NOT a.no_effect) s
+    FROM pushed p CROSS JOIN LATERAL sent_so_far(p.id) s
 $$;
 
 -- p_results: an array of `settlement`. `to` null: nothing new, look again later. Returns how many moved.
