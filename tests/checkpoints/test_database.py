@@ -13,6 +13,7 @@ import pytest
 from remit.checkpoints import database, open_pool
 from remit.checkpoints.database import Database, Row, queries
 from remit.checkpoints.embedded_access import Urls
+from remit.tools.doors import Doors
 from remit.tools.errors import Misconfigured
 from tests.fixtures import Bench, Tokens
 
@@ -90,7 +91,12 @@ async def test_the_loser_of_a_deadlock_tries_again_and_not_for_ever(bench: Bench
 async def test_work_per_action_does_not_grow_with_the_batch(
     bench: Bench, tokens: Tokens, affected: list[str]
 ) -> None:
-    """I11: a send costs two statements per group and two per batch; one call per action and two reads per batch."""
+    """I11: a send costs two statements per group and two per batch; one call per action and two reads per batch. The
+    receivers' doors are looked at besides, once a second at most: with a clock that stands still, once."""
+    bench.transport.guard(Doors(bench.ledger, clock=lambda: 0.0))
+    await bench.transport.call(
+        "accounts", "GET", "/incidents/outage-0611", credential="accounts", seconds=5.0
+    )
     group = bench.catalogue.write("issue_credit").contract.concurrency
     lease = await bench.run_over(tokens, affected)
     for subjects in (affected[:1], affected[1:8], affected[8:]):
