@@ -8,7 +8,7 @@ import typer
 from remit.console.edge import Ended, go
 from remit.console.exits import Exit
 from remit.console.options import AsJson, Token, Yes
-from remit.console.render import span
+from remit.console.render import quoted, span
 from remit.console.screen import complain, print_json, say, table
 from remit.tools.actions import Json
 from remit.tools.catalogue import credit_catalogue
@@ -36,8 +36,13 @@ def catalogue(
     as_json: AsJson = False,
 ) -> None:
     """The tools: effect, authority, what undoes them, and what holds for at most once."""
-    if probe == check and (probe or subjects):
-        raise Refused("Subjects belong to --probe, and it goes without --check. Choose one.", code="usage")
+    if probe and check:
+        raise Refused("--check reads the contracts and --probe sends. Choose one.", code="usage")
+    if subjects and not probe:
+        raise Refused(
+            f"Subjects belong to --probe, and {quoted(' '.join(subjects))} was given without it. Add it, or give none.",
+            code="usage",
+        )
     if probe:
         from remit.console import probes
 

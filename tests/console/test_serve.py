@@ -125,7 +125,7 @@ def test_a_campaign_is_carried_on_beside_its_events(asked: Remit, serve: Serve) 
     assert sorted(post["type"] for post in posts) == ["credit.accepted"] * 24 + ["credit.settled"] * 24
     assert {post["outcome"] for post in posts} == {"delivered"}
     assert check(asked.home, "outage-0611") == []
-    assert asked.json("serve", "--list") == {"orders": [], "events": [], "refused": []}
+    assert asked.json("serve", "--list") == {"orders": [], "closed": [], "events": [], "refused": []}
     code, out, errors = serving.ended()
     assert (code, errors) == (0, "")
     assert "Ends: " in out
