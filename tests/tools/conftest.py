@@ -101,6 +101,6 @@ async def canned() -> AsyncIterator[Canned]:
             await site.start()
             url = f"http://127.0.0.1:{runner.addresses[0][1]}"
             urls = dict.fromkeys(("accounts", "payments", "mail"), url)
-            return await stack.enter_async_context(Transport(urls, lambda name: name))
+            return await stack.enter_async_context(Transport(urls, "credential-of-{}".format))
 
         yield answering
