@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from itertools import combinations, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,6 +25,9 @@ from tests.matrix.bench import AT_ONCE, Matrix, Tally, opened_matrix
 from tests.matrix.company import matrix_catalogue
 from tests.matrix.rows import DIMENSIONS, TROUBLES, Kind, Party, Row, Signal, Trouble, Weather, full, pairwise
 
+if TYPE_CHECKING:
+    from tests.conftest import Clones
+
 CALLS = {"model", "policy", "read", "premises", "snapshot", "may_send", "send", "verify", "confirm"}
 """What a process asks of others, and the last look at the orders before it sends."""
 
@@ -34,11 +38,11 @@ WRITES = re.compile(r"\b(INSERT INTO|DELETE FROM|(?<!FOR )UPDATE \w+)")
 
 
 @pytest.fixture
-async def matrix(ledger_database: Urls, tmp_path: Path) -> AsyncIterator[Matrix]:
+async def matrix(ledger_database: Urls, clones: Clones, tmp_path: Path) -> AsyncIterator[Matrix]:
     if not hasattr(os, "fork"):
         assert os.environ.get("CI") != "true", "The crash matrix needs fork, and CI may leave nothing out."
         pytest.skip("the crash matrix needs a system that forks")
-    async with opened_matrix(ledger_database.app_url, tmp_path) as opened:
+    async with opened_matrix(ledger_database.app_url, tmp_path, clones) as opened:
         yield opened
 
 
