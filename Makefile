@@ -52,15 +52,12 @@ test: venv ## runs the tests; ARGS="-k name" chooses
 bench: venv ## measures decisions and claims, both sides of each comparison in one run
 	@REMIT_OPA="$(OPA)" $(BIN)/python benchmarks/decisions.py
 	@PYTHONPATH=. $(BIN)/python benchmarks/claims.py
+
 KILLS := 1000
 SEED := 1
 .PHONY: chaos
 chaos: venv ## kills workers and breaks everything around them; KILLS=1000 SEED=1
 	@$(BIN)/python -m tests.chaos --kills $(KILLS) --seed $(SEED)
-
-.PHONY: crash-full
-crash-full: venv ## ends a worker at every fault point in every combination, and compares ledger and records (an hour)
-	@$(BIN)/python -m pytest -m crash_full -s -o faulthandler_timeout=0 tests/matrix $(ARGS)
 
 .PHONY: crash-full
 crash-full: venv ## ends a worker at every fault point in every combination; PART=2/8 is the second of eight parts
