@@ -133,7 +133,7 @@ def test_a_probe_is_an_operation_that_a_freeze_keeps_back(company: Remit) -> Non
         (("--probe", SUBJECT, "--token", "administrator", "--yes"), "may not delegate credit.issue"),
         (("--probe", "--token", "finance-lead", "--yes"), "REMIT_PROBE_SUBJECTS"),
         (("--probe", "--check"), "Choose one."),
-        ((SUBJECT,), "Choose one."),
+        ((SUBJECT,), "was given without it. Add it, or give none."),
         (("--probe", SUBJECT, "--token", "finance-lead"), "Say it with --yes."),
     ],
 )
