@@ -312,7 +312,7 @@ BEGIN
     RETURN NULL;
 END $$;
 CREATE TRIGGER operations_undo_failed AFTER INSERT OR UPDATE OF state ON operations FOR EACH ROW
-    WHEN (NEW.closed IN ('refused', 'stale', 'denied', 'expired') AND NEW.intent ? 'undoes') EXECUTE FUNCTION open_undo_case();
+    WHEN (NEW.closed IN ('refused', 'denied', 'expired') AND NEW.intent ? 'undoes') EXECUTE FUNCTION open_undo_case();
 
 -- A run that ended without having done its work, or left a checkpoint that nobody can read, is a case under the name of
 -- its end. That a person corrected or revoked its mandate is no accident. Another run of the purpose that completes
