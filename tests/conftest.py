@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -75,12 +76,15 @@ class Clones:
         self._template = template
         self._hand = ThreadPoolExecutor(1)
         self._dropped: list[Future[None]] = []
+        self._turn = Lock()
         self._next = self._begin()
 
     def take(self) -> tuple[str, Urls]:
         """A fresh database: its name and how to reach it."""
-        ready = self._next.result()
-        self._next = self._begin()
+        # Two that ask at once, from two threads, get one each.
+        with self._turn:
+            ready = self._next.result()
+            self._next = self._begin()
         return ready
 
     def drop(self, name: str) -> None:

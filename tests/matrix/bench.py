@@ -6,10 +6,10 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.sandbox import dump
 from remit.sandbox.world import CUSTOMERS
@@ -18,8 +18,11 @@ from remit.tools.actions import reference
 from tests.fixtures import Bench, Tokens, mint_tokens, opened_bench
 from tests.matrix.company import arrange, before, count, matrix_catalogue
 from tests.matrix.order import Order, carried_on
-from tests.matrix.rows import Kind, Party, Row, Signal, Trouble
+from tests.matrix.rows import OWN_LEDGER, Kind, Party, Row, Signal, Trouble
 from tests.matrix.workers import Forked, Workers, forking
+
+if TYPE_CHECKING:
+    from tests.conftest import Clones
 
 AT_ONCE = 8
 """Rows in flight: most of a row's time is waiting, and two processes of a row are never busy at once."""
@@ -65,18 +68,18 @@ class Matrix:
     tokens: Tokens
     workers: Workers
     app_url: str
+    clones: Clones
     tally: Tally = field(default_factory=Tally)
 
     async def run(self, parties: Sequence[Party]) -> Tally:
         """All of them, `AT_ONCE` at a time. What is wrong is told of in the tally, and keeps no other from running."""
-        places, outbox = asyncio.Semaphore(AT_ONCE), asyncio.Lock()
+        places = asyncio.Semaphore(AT_ONCE)
 
         async def one(number: int, party: Party) -> None:
-            # Any worker takes any row's notices: two of these would take each other's.
-            alone = outbox if party[0].trouble is Trouble.NOTICES else nullcontext()
-            async with alone, places:
+            async with places:
                 try:
-                    await self.party(number, party)
+                    async with self._ledger_for(number, party) as matrix:
+                        await matrix._party(number, party)
                 except (AssertionError, TimeoutError) as error:
                     named = "; ".join(str(row) for row in party)
                     self.tally.wrong.append(f"{named}: {type(error).__name__} {error}")
@@ -86,7 +89,7 @@ class Matrix:
                 group.create_task(one(number, party))
         return self.tally
 
-    async def party(self, number: int, party: Party) -> None:
+    async def _party(self, number: int, party: Party) -> None:
         """A worker meets its signal, another one carries on, and the records are compared with the ledger."""
         order = await self._order(number, party)
         suspends = party[0].signal is Signal.SUSPENDED
@@ -103,18 +106,35 @@ class Matrix:
 
     async def undisturbed(self, number: int, party: Party) -> set[str]:
         """The points that a worker passes whom nothing happens to; its rows are judged like any other."""
-        order = await self._order(number, party)
-        worker = await self.workers.run(replace(order, point=""))
-        assert worker.code == 0, f"{order.trouble}: no end, {await self._standing(order)}"
-        await self._judge(party, order)
+        async with self._ledger_for(number, party) as matrix:
+            order = await matrix._order(number, party)
+            worker = await self.workers.run(replace(order, point=""))
+            assert worker.code == 0, f"{order.trouble}: no end, {await matrix._standing(order)}"
+            await matrix._judge(party, order)
         return set(worker.points)
+
+    @asynccontextmanager
+    async def _ledger_for(self, number: int, party: Party) -> AsyncIterator[Matrix]:
+        """This matrix, or where a row concerns a whole ledger, one over a ledger and a home of its own."""
+        if party[0].trouble not in OWN_LEDGER:
+            yield self
+            return
+        name, urls = await asyncio.to_thread(self.clones.take)
+        try:
+            async with opened_ledger(urls.app_url, self.bench.home / f"own-{number}", self.world) as bench:
+                tokens = await mint_tokens(bench.people)
+                yield replace(self, bench=bench, tokens=tokens, app_url=urls.app_url)
+        finally:
+            self.clones.drop(name)
 
     async def _order(self, number: int, party: Party) -> Order:
         customer, purpose, first = CUSTOMERS[number % len(CUSTOMERS)], f"row-{number}", party[0]
+        if first.trouble is Trouble.PROBED:
+            purpose = f"probe-{purpose}"
         wanted = {row.kind.value: await before(self.world, row.kind, purpose, customer) for row in party}
         order = Order(
             app_url=self.app_url,
-            home=str(self.world.home),
+            home=str(self.bench.home),
             urls=self.world.urls,
             credentials=self.world.credentials,
             tokens={name: getattr(self.tokens, name) for name in self.tokens.__dataclass_fields__},
@@ -128,7 +148,8 @@ class Matrix:
         )
         for row in party:
             sought = reference(self.bench.ledger.installation, order.key(row.kind))
-            await arrange(self.world, row.kind, row.weather, sought)
+            lies = row.trouble is Trouble.CONTESTED
+            await arrange(self.world, row.kind, row.weather, sought, lies=lies)
         if first.act == "heartbeat":
             return replace(order, lease_seconds=_BRIEF)
         if first.signal is Signal.SUSPENDED:
@@ -175,12 +196,20 @@ class Matrix:
 
 
 @asynccontextmanager
-async def opened_matrix(app_url: str, home: Path) -> AsyncIterator[Matrix]:
+async def opened_ledger(app_url: str, home: Path, world: World) -> AsyncIterator[Bench]:
+    """A bench that judges, on a migrated database and a company."""
+    catalogue = matrix_catalogue()
+    async with opened_bench(app_url, home, world.urls, world.credentials, catalogue=catalogue) as bench:
+        yield bench
+
+
+@asynccontextmanager
+async def opened_matrix(app_url: str, home: Path, clones: Clones) -> AsyncIterator[Matrix]:
     """A matrix over a migrated database and a company in a process of its own."""
     async with (
         running_world(home) as world,
-        opened_bench(app_url, home, world.urls, world.credentials, catalogue=matrix_catalogue()) as bench,
+        opened_ledger(app_url, home, world) as bench,
         forking() as workers,
     ):
         await world.control.settings(settle_seconds=0.05, deliver_seconds=0.05)
-        yield Matrix(bench, world, await mint_tokens(bench.people), workers, app_url)
+        yield Matrix(bench, world, await mint_tokens(bench.people), workers, app_url, clones)

@@ -151,18 +151,24 @@ async def before(world: World, kind: Kind, purpose: str, customer: str) -> dict[
     return {"undoes": reference}
 
 
-async def arrange(world: World, kind: Kind, weather: Weather, reference: str) -> None:
-    """The company's part: its fault hits the first call that bears this reference, and no other call."""
+async def arrange(world: World, kind: Kind, weather: Weather, reference: str, *, lies: bool) -> None:
+    """The company's part: its fault hits the first call that bears this reference, and no other call.
+
+    `lies`: the first one is said to be accepted and has no effect; the weather is that of the second.
+    """
+    service, route = CALLS[kind]
+    named = "memo" if kind is Kind.LEGACY else "reference"
+    if lies:
+        await world.control.add_fault(service, "lying_ok", route, match={named: reference})
     if weather is Weather.CALM:
         return
-    service, route = CALLS[kind]
     fault = _FAULTS[weather]
     if weather is Weather.SLOW and service == "accounts":
         # A change of an account has no stage before it holds; the call itself is what takes long.
         fault = "delay"
-    named = "memo" if kind is Kind.LEGACY else "reference"
     seconds = SETTLES_LATE if weather is Weather.SLOW else None
-    await world.control.add_fault(service, fault, route, match={named: reference}, seconds=seconds)
+    match: dict[str, object] = {named: reference}
+    await world.control.add_fault(service, fault, route, match=match, seconds=seconds, skip=int(lies))
 
 
 def count(records: dict[str, Any], kind: Kind, reference: str) -> int:

@@ -64,6 +64,11 @@ class Trouble(StrEnum):
     GIVEN_UP = "a worker gives the tool up for the one that it falls back to, which is not called for"
     DOOR = "the door of a receiver is closed"
     NOTICES = "notices are told, and one of them is not taken at first"
+    RESTORED = "the ledger is said to come out of a backup, verified, and the order lifted"
+    CONTESTED = "the receiver says accepted and has nothing, and people work on the case"
+    PROBED = "what was sent is a probe, and what it showed is kept"
+    LOOKED_AT = "somebody asks for a run that there is not"
+    FORGOTTEN = "an administrator has old rows removed"
     TOKENS = "a token is minted and revoked"
     EVENTS = "the receiver posts events"
 
@@ -95,6 +100,14 @@ TROUBLES: dict[str, Trouble] = {
     "reschedule_holds": Trouble.HELD,
     "advance_clock": Trouble.HELD,
     "revoke_mandate": Trouble.REVOKED,
+    "restored": Trouble.RESTORED,
+    "verify_restored": Trouble.RESTORED,
+    "resolve_case": Trouble.CONTESTED,
+    "replay_case": Trouble.CONTESTED,
+    "close_case": Trouble.CONTESTED,
+    "store_probe": Trouble.PROBED,
+    "may_see": Trouble.LOOKED_AT,
+    "forget": Trouble.FORGOTTEN,
     "mint_token": Trouble.TOKENS,
     "revoke_token": Trouble.TOKENS,
     "receive_event": Trouble.EVENTS,
@@ -117,6 +130,9 @@ _TOGETHER = (
     (Kind.REVERSAL, Kind.CORRECTION),
 )
 """Kinds that one worker has as its business at once, where an act is one statement for all of them."""
+
+OWN_LEDGER = frozenset({Trouble.RESTORED, Trouble.NOTICES})
+"""What concerns a whole ledger, all its runs and its outbox, has a ledger to itself."""
 
 
 @dataclass(frozen=True, slots=True)

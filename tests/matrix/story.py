@@ -22,7 +22,7 @@ from remit.tools.mandates import Mandate
 from remit.tools.ports import FaultPoint
 from remit.tools.questions import Answer, Decision, Obligations, Question, Reason
 from remit.tools.states import Verdict
-from tests.fixtures import ASK_FINANCE, Bench, Tokens, eventually, opened_bench
+from tests.fixtures import ASK_FINANCE, Bench, eventually, opened_bench
 from tests.matrix.company import mandate_for, matrix_catalogue, step_of
 from tests.matrix.order import SECONDS, Hook, Order
 from tests.matrix.rows import Trouble
@@ -99,7 +99,6 @@ class Story:
         self._bench = bench
         self._troubles = Troubles(order, bench, control, hook)
         self._hook = hook
-        self._tokens = Tokens(**order.tokens)
         deps = Deps(
             database=bench.database,
             ledger=bench.ledger,
@@ -124,15 +123,15 @@ class Story:
 
         await eventually(turned, SECONDS, _PAUSE)
         await self._troubles.after_a_send(await self._sent())
+        await self._troubles.after_all(await self._lives())
 
     async def _over(self) -> bool:
         lives = await self._lives()
-        settled = all(live["state"] == "SETTLED" or live["disputed"] for live in lives)
-        if len(lives) < len(self._order.wanted) or not settled:
+        left = [live for live in lives if live["disputed"] and self._order.trouble != Trouble.CONTESTED]
+        settled = [live for live in lives if live["state"] == "SETTLED"]
+        if len({live["key"] for live in [*left, *settled]}) < len(self._order.wanted):
             return False
-        return any(live["disputed"] for live in lives) or not await self._bench.sql(
-            _RUNS, self._order.purpose
-        )
+        return bool(left) or not await self._bench.sql(_RUNS, self._order.purpose)
 
     async def _lives(self) -> list[dict[str, Any]]:
         """The latest revision of each key."""
@@ -146,6 +145,7 @@ class Story:
             await self._decided(run)
             await self._driven(run)
             await self._sweep.once(run)
+            await self._troubles.worked_on(await self._lives())
             await self._troubles.after_a_send(await self._sent())
         except Refused:
             # Somebody else was first, which the next turn sees.
@@ -157,8 +157,8 @@ class Story:
             return str(found[0]["id"])
         mandate = await self._granted()
         if self._troubles.once(Trouble.DEPLOYED):
-            return await self._bench.started(self._tokens, mandate)
-        return await self._driver.start(self._tokens.support_manager, mandate.hash)
+            return await self._bench.started(self._troubles.tokens, mandate)
+        return await self._driver.start(self._troubles.tokens.support_manager, mandate.hash)
 
     async def _granted(self) -> Mandate:
         revoked = await self._bench.sql(
@@ -167,7 +167,7 @@ class Story:
         )
         why = "It is wanted again." if revoked else "It is wanted."
         mandate = mandate_for(self._order.kinds, self._order.purpose, self._order.subject, why)
-        secret = self._tokens.support_manager
+        secret = self._troubles.tokens.support_manager
         await self._bench.people.grant(secret, mandate.hash, mandate.document(), [self._order.subject])
         return mandate
 
@@ -176,7 +176,11 @@ class Story:
         for asked in await self._bench.sql(_ASKED, run):
             await self._troubles.before_a_decision(await self._lives())
             await self._bench.people.decide(
-                self._tokens.finance_lead, asked["id"], asked["set_hash"], grant=True, rationale="seen"
+                self._troubles.tokens.finance_lead,
+                asked["id"],
+                asked["set_hash"],
+                grant=True,
+                rationale="seen",
             )
         waiting = [live for live in await self._lives() if live["obstacle"] in {"ready", "hold"}]
         if waiting and len(waiting) == len(self._order.wanted):

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator
 from itertools import combinations, product
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -24,28 +25,24 @@ from tests.matrix.bench import AT_ONCE, Matrix, Tally, opened_matrix
 from tests.matrix.company import matrix_catalogue
 from tests.matrix.rows import DIMENSIONS, TROUBLES, Kind, Party, Row, Signal, Trouble, Weather, full, pairwise
 
+if TYPE_CHECKING:
+    from tests.conftest import Clones
+
 CALLS = {"model", "policy", "read", "premises", "snapshot", "may_send", "send", "verify", "confirm"}
 """What a process asks of others, and the last look at the orders before it sends."""
 
 KEPT = {"checkpoint", "writes"}
 """What LangGraph's saver commits."""
 
-BESIDE = {
-    *("restored", "verify_restored", "watch_restore", "store_probe", "may_see", "forget"),
-    *("resolve_case", "replay_case", "close_case"),
-}
-"""What people say about a whole ledger or one case, and the look at it when a worker begins: one commit each,
-with tests of their own (restores, cases, replays, probes, ownership, retention). No row passes them yet."""
-
 WRITES = re.compile(r"\b(INSERT INTO|DELETE FROM|(?<!FOR )UPDATE \w+)")
 
 
 @pytest.fixture
-async def matrix(ledger_database: Urls, tmp_path: Path) -> AsyncIterator[Matrix]:
+async def matrix(ledger_database: Urls, clones: Clones, tmp_path: Path) -> AsyncIterator[Matrix]:
     if not hasattr(os, "fork"):
         assert os.environ.get("CI") != "true", "The crash matrix needs fork, and CI may leave nothing out."
         pytest.skip("the crash matrix needs a system that forks")
-    async with opened_matrix(ledger_database.app_url, tmp_path) as opened:
+    async with opened_matrix(ledger_database.app_url, tmp_path, clones) as opened:
         yield opened
 
 
@@ -114,8 +111,7 @@ async def test_every_statement_that_may_change_something_has_its_points(bench: B
             break
         writing |= calling
     commits = {name for name, text in queries().items() if called(text) & writing}
-    assert commits >= BESIDE
-    assert set(POINTS) - CALLS - KEPT == commits - BESIDE
+    assert set(POINTS) - CALLS - KEPT == commits
 
 
 def called(text: str) -> set[str]:
